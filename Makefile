@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-words check-layout check-imports check-docs docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,8 +31,8 @@ test-rest: setup-dev ## the tests that `make test` leaves out: acceptance, chaos
 
 test-all: test test-rest ## every check and every test
 
-check: setup-dev ## mypy, ruff, words, layout, import contracts, docs: two at a time
-	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-words check-layout check-imports check-docs
+check: setup-dev ## mypy, ruff, words, layout, import contracts, reference pages, docs: two at a time
+	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-words check-layout check-imports check-reference check-docs
 
 check-types:
 	@$(BIN)/mypy
@@ -50,8 +50,14 @@ check-layout:
 check-imports:
 	@$(BIN)/lint-imports --no-logo
 
+check-reference:
+	@$(BIN)/python scripts/build_reference.py --check
+
 check-docs:
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reference: setup-dev ## write the reference pages from code
+	@$(BIN)/python scripts/build_reference.py
 
 docs: setup-dev ## serve the documentation on loopback
 	@$(BIN)/mkdocs serve
@@ -82,7 +88,7 @@ record-contract: setup-dev ## record what the description of the execution API p
 
 fuzz-api: setup-dev ## FUZZ (200) requests for each call of the api that its description allows, or nearly does
 	@for database in sqlite postgresql; do \
-	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q --timeout 3600 tests/integration/test_api_fuzz.py || exit 1; done
+	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q --timeout 3600 tests/integration/execution_api/test_fuzz.py || exit 1; done
 
 bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)
@@ -117,7 +123,7 @@ lock: setup-dev ## pin again what pyproject.toml asks for
 clean: ## remove what the demo, the tests and the docs made
 	@rm -rf headrace-demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 
-setup-run:
+setup-run: ## install Headrace into .venv, without the tools of development
 	@$(PYTHON) scripts/bootstrap.py run
 
 setup-dev:

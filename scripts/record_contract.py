@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headrace.api.openapi import execution_api
 
-CONTRACT: Final = Path(__file__).resolve().parent.parent / "tests/integration/recorded/execution_api.json"
+CONTRACT: Final = Path(__file__).resolve().parent.parent / "tests/integration/execution_api/recorded/execution_api.json"
 PROSE: Final = frozenset({"title", "description", "summary", "operationId", "tags"})
 
 

@@ -1,7 +1,7 @@
 """Simulate days of files, events and task runs at full rate, with retention after each, and compare the first week with the last.
 
-Files go through the real Directory, hub and uploader into the store, without HTTP; ages are injected by turning the store's clock. Of the
-runs some go through every call, the others are inserted as rows of the same shape. A figure that grows makes the exit code 1.
+Files go through the real Directory, manager and uploader into the store, without HTTP; ages are injected by turning the store's clock. Of
+Of the runs, some go through every call, the others are inserted as rows of the same shape. A figure that grows makes the exit code 1.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ class Pipeline:
 
 
 class Project:
-    """All that one project file declares. Whatever is wrong with a declaration is a `ProjectError`, at once."""
+    """The declarations of one project file: triggers, pipelines and tasks.
+
+    An invalid declaration raises `ProjectError` at once.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = _checked(name, "A project")
@@ -103,7 +106,12 @@ class Project:
         priority: int = 0,
         max_restarts: int | None = None,
     ) -> WatchTrigger:
-        """Declare a trigger without Python; the fields are those of `WatchTrigger`, and where it runs is said as to `trigger`."""
+        """Declare a trigger without Python code, and return it.
+
+        `match` names fields and their accepted values; None matches every message. `id`, `follows`, `subject` and `occurred` are paths of
+        fields in a message, such as `$.order.id`. `type` and `source` are texts or paths, by default the texts of the upstream.
+        `queue`, `priority` and `max_restarts` are as for `trigger`.
+        """
         if not isinstance(upstream, Upstream):
             raise ProjectError(f"The watch {name!r} has {upstream!r} for an upstream.", hint="Give it one, such as Directory('feed').")
         try:
@@ -120,8 +128,8 @@ class Project:
     ) -> None:
         """Declare a trigger that is written in Python.
 
-        Triggerers that serve the `queue` run it, the higher `priority` first where they have not room for all. After `max_restarts`
-        failures in a row (default: 10) it is parked.
+        Triggerers that serve `queue` run it. If they are full, triggers with a higher `priority` run first. After `max_restarts` failures
+        in a row (default: 10) the trigger is parked.
         """
         if not isinstance(trigger, BaseEventTrigger):
             raise ProjectError(
@@ -144,31 +152,31 @@ class Project:
         format: TableFormat = "parquet",
         on_failure: OnFailure = "release",
     ) -> Callable[[_Function], _Function]:
-        """Declare the decorated function a pipeline: fed with the events of the triggers that match `on`. The function stays as it is.
+        """Declare the decorated function as a pipeline of the events of the triggers that match `on` (names or glob patterns).
 
-        `batch` says what makes up one run: "micro" what has come since the last one, "each" every event alone, `Debounce` what comes close
-        together, `Window` so many. A run that fails so often as `attempts` becomes a dead letter. `format` says what the table is: a folder
-        of Parquet files, or a Delta table (needs `headrace[delta]`). `on_failure` says what becomes of the events that follow one in a dead
-        letter, at any depth: "release" lets them go on, "hold" holds them until the letter is settled or discarded.
+        `batch` says which events share a run: "micro" all events since the last run, "each" one event, or a `Debounce` or `Window`. A run
+        that fails `attempts` times becomes a dead letter. `format` is that of the table: "parquet", or "delta" (needs `headrace[delta]`).
+        `on_failure` says what happens to the followers of an event in a dead letter, at any depth: "release" processes them, "hold" holds
+        them until the dead letter is settled or discarded. The function itself is unchanged.
         """
         if callable(on):
             raise ProjectError("A pipeline needs to know its triggers.", hint='Write @project.pipeline(on="orders.*", table="spent").')
 
         def declare(function: _Function) -> _Function:
-            policy_name = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
-            if policy_name in self._pipelines:
-                raise ProjectError(f"Two pipelines have the name {policy_name!r}.")
+            pipeline_name = _checked(name if name is not None else getattr(function, "__name__", ""), "A pipeline")
+            if pipeline_name in self._pipelines:
+                raise ProjectError(f"Two pipelines have the name {pipeline_name!r}.")
             self._declaration = None
-            self._pipelines[policy_name] = Pipeline(
-                policy_name,
-                check_patterns(on, policy_name),
+            self._pipelines[pipeline_name] = Pipeline(
+                pipeline_name,
+                check_patterns(on, pipeline_name),
                 function,
-                check_table(table, policy_name),
-                check_payload(payload, policy_name),
-                check_batch(batch, policy_name),
-                check_attempts(attempts, policy_name),
-                self._format(format, table, policy_name),
-                check_on_failure(on_failure, policy_name),
+                check_table(table, pipeline_name),
+                check_payload(payload, pipeline_name),
+                check_batch(batch, pipeline_name),
+                check_attempts(attempts, pipeline_name),
+                self._format(format, table, pipeline_name),
+                check_on_failure(on_failure, pipeline_name),
             )
             return function
 
@@ -209,23 +217,24 @@ class Project:
         on_failure: Task | str | None = None,
         on_timeout: Task | str | None = None,
     ) -> Task | Callable[[Callable[..., Any]], Task]:
-        """Declare the decorated function a task, which a worker runs; the arguments are those of `Task`. `@project.task` needs none.
+        """Declare the decorated function as a task, which a worker executes. `@project.task` needs no arguments.
 
-        `on_success`, `on_failure` and `on_timeout` are tasks that are started with the `outcome` of each of its runs.
+        The arguments are those of `Task`. `on_success`, `on_failure` and `on_timeout` are tasks that are started with the outcome of each
+        run.
         """
         if callable(name):
             return self.task()(name)
 
         def declare(function: Callable[..., Any]) -> Task:
-            policy_name = _checked(name if name is not None else getattr(function, "__name__", ""), "A task")
-            if policy_name in self._tasks:
-                raise ProjectError(f"Two tasks have the name {policy_name!r}.")
+            task_name = _checked(name if name is not None else getattr(function, "__name__", ""), "A task")
+            if task_name in self._tasks:
+                raise ProjectError(f"Two tasks have the name {task_name!r}.")
             self._declaration = None
             callbacks = {"on_success": on_success, "on_failure": on_failure, "on_timeout": on_timeout}
-            self._tasks[policy_name] = Task(
-                policy_name, function, spark=spark, start_deferred=start_deferred, start_timeout=start_timeout, callbacks=callbacks
+            self._tasks[task_name] = Task(
+                task_name, function, spark=spark, start_deferred=start_deferred, start_timeout=start_timeout, callbacks=callbacks
             )
-            return self._tasks[policy_name]
+            return self._tasks[task_name]
 
         return declare
 
@@ -240,13 +249,13 @@ class Project:
                 self._triggers[name] = trigger.with_upstream(there)
 
     def modules(self) -> set[str]:
-        """Return the modules of the classes that the project's triggers and upstreams name when they are written down."""
+        """Return the modules of the classes of the project's triggers and upstreams."""
         paths = {trigger.serialize()[0] for trigger in self._triggers.values()}
         paths |= {trigger.upstream.serialize()[0] for trigger in self._triggers.values() if isinstance(trigger, WatchTrigger)}
         return {path.rpartition(".")[0] for path in paths}
 
     def declaration(self) -> DeclareProject:
-        """Return the whole project as the api keeps it, made once. Raises `ProjectError` where the parts do not fit together."""
+        """Return the whole project as the API stores it. Raises `ProjectError` if the parts do not fit together."""
         self._declaration = self._declaration or self._declare()
         return self._declaration
 
@@ -283,20 +292,20 @@ class Project:
 
 
 def load_project(path: Path) -> Project:
-    """Import the project file at `path` and return its project. Every failure is a `ProjectError` that says what to do.
+    """Import the project file at `path` and return its project. Raises `ProjectError` for every failure.
 
-    The file's folder is added to the import path, and relative paths in the project start from it.
+    The folder of the file is added to the import path, and relative paths in the project start from it.
     """
     path = Path(path).resolve()
     if not path.is_file():
         raise ProjectError(f"There is no project file {path}.", hint="Give its path with --project, or make one with: headrace init")
     PROJECT_FOLDER.set(path.parent)
     module = _imported(path)
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Project)}
-    if len(found) != 1:
-        how_many = "no project" if not found else f"{len(found)} projects"
+    projects = {id(value): value for value in vars(module).values() if isinstance(value, Project)}
+    if len(projects) != 1:
+        how_many = "no project" if not projects else f"{len(projects)} projects"
         raise ProjectError(f"{path} has {how_many}.", hint='It needs one, at the top level: project = Project("my-project")')
-    project = next(iter(found.values()))
+    project = next(iter(projects.values()))
     with resolve_each_path_once():  # again: the import may have made links
         project.relative_to(path.parent)
         project.declaration()

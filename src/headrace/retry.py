@@ -60,12 +60,12 @@ async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, 
             answer = await call()
         except ApiRefused:
             raise
-        except ApiError as trouble:  # also what is no answer of an api: a proxy's page, say
-            failures = failures + 1 if trouble.status == FAILED else 0
+        except ApiError as error:  # also what is no answer of an api: a proxy's page, say
+            failures = failures + 1 if error.status == FAILED else 0
             if failures == most_failures:
                 raise
-            wait = backoff.next(trouble.retry_after if isinstance(trouble, ApiUnavailable) else None)
-            log.warning("api unavailable, trying again", what=what, error=str(trouble), hint=trouble.hint, retry_in=round(wait, 2))
+            wait = backoff.next(error.retry_after if isinstance(error, ApiUnavailable) else None)
+            log.warning("api unavailable, trying again", what=what, error=str(error), hint=error.hint, retry_in=round(wait, 2))
             await asyncio.sleep(wait)
         else:
             if backoff.tries:

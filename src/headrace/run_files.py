@@ -81,10 +81,10 @@ def read_run_file(path: Path) -> RunRecord | None:
 def _read(file: int) -> Mapping[str, Any] | None:
     for _ in range(_TRIES):  # it may be written now
         try:
-            found = json.loads(os.pread(file, SIZE_BYTES, 0))
+            content = json.loads(os.pread(file, SIZE_BYTES, 0))
         except ValueError:
             continue
-        return found if isinstance(found, dict) else None
+        return content if isinstance(content, dict) else None
     return None
 
 

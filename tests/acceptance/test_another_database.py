@@ -128,7 +128,7 @@ def test_a_new_database_is_refused_until_the_streams_are_adopted_and_so_is_the_o
     commands = scene.refusals()
     assert scene.numbers("directory") == scene.numbers("queue") == [], "nothing was read into a database that is refused"
     for command in commands.values():
-        assert "has what was read before" in scene.adopt(command)
+        assert "has the earlier events" in scene.adopt(command)
     scene.read(later)
     assert scene.audit()["clean"], "what the other log has is not missing"
     scene.stop()

@@ -21,10 +21,22 @@ with Deployment(Path(sys.argv[1])) as deployment:
     time.sleep(600)
 """
 
+KILLED_FIXTURE = """
+import sys, time
+from pathlib import Path
+from headrace.testing.deployment import run_deployment
+project = Path(sys.argv[1]) / "project.py"
+project.write_text("from headrace import Project; project = Project('empty')")
+with run_deployment(project, project.parent / "home") as deployment:
+    print(deployment.url, flush=True)
+    time.sleep(600)
+"""
+
 
 @pytest.mark.timeout(120)
-def test_processes_end_with_the_test_that_started_them(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+@pytest.mark.parametrize("script", [KILLED, KILLED_FIXTURE], ids=["deployment", "fixture"])
+def test_processes_end_with_the_test_that_started_them(script: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True) as test:
         assert test.stdout is not None
         port = int(test.stdout.readline().rpartition(":")[2])

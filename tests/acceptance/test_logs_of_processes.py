@@ -196,12 +196,12 @@ def test_the_log_of_a_task_run_ends_by_itself_with_the_whole_traceback(tmp_path:
         told = deployment.cli("logs", "run", run_id, "-f", "--json")
         assert told.returncode == 0
         lines = [json.loads(line) for line in told.stdout.splitlines()]
-        assert [line["event"] for line in lines] == ["task begins", "task failed", "task ended"]
+        assert [line["event"] for line in lines] == ["task started", "task failed", "task ended"]
         assert lines[1]["exception"].count("in deep_down") == 51
         assert "too deep" in lines[1]["error"]
         ((log_url,),) = deployment.rows("SELECT log_url FROM jobs WHERE kind = 'worker'")
         path = f"/logs/runs/{run_id}"
-        headers = {"Authorization": f"Bearer {ReadTokens(KEY).make(path, time.time())}"}
+        headers = {"Authorization": f"Bearer {ReadTokens(KEY).create(path, time.time())}"}
         served = httpx.get(f"{log_url}{path}", headers=headers, trust_env=False, timeout=60)
         assert "too deep" in served.text
         assert httpx.get(f"{log_url}{path}", trust_env=False, timeout=60).status_code == 401

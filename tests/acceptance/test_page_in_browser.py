@@ -127,6 +127,8 @@ async def test_data_is_shown_as_text_and_never_as_markup(scene: Scene) -> None:
         await row.locator("button").click()
         await expect(page.locator("dialog pre")).to_contain_text('"html": "<script>document.title=1</script>"')
         await expect(page.locator("dialog pre")).to_contain_text("12345678901234567890")
+        for label in ("Type", "Subject", "Lane", "Position", "Fired by"):
+            await expect(page.locator("dialog #detail-facts dt", has_text=label)).to_have_count(1)
         await page.keyboard.press("Escape")
         await page.locator("#dead-letters tbody button").click()
         await expect(page.locator("dialog pre")).to_have_text(SCRIPT)

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.async_api import expect
 
+from headrace.pipeline.runs.slices import Slice
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch
 from headrace.wire.custody.events import Cursor, ScopeReport, WaitingEvent
+from headrace.wire.pipelines.plans import PositionBlock
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.plans import NOON
 from support.processes.admin_scene import PROJECT, Scene, at_work, opened, run, serving
@@ -71,8 +74,22 @@ async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
         await page.set_viewport_size({"width": 360, "height": 800})
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
+        facts = page.locator("#detail-facts")
+        await rows.nth(1).get_by_role("button").click()
+        await expect(facts).to_contain_text(f"Scope {PROJECT}waits for {follower.id} (waits itself) for 8 min")
+        await expect(facts).to_contain_text("Leaderevent 2")
+        await page.keyboard.press("Escape")
+
         await scene.store(leader)
-        await scene.plan(told(3))
+        block = Slice(np.array([1, 2]), np.array([38, 37]), np.array([0, 1], dtype=np.int8)).pack()
+        await scene.plan(told(3), positions=[PositionBlock(first=1, last=2, data=block)])
+        await page.locator("#events tbody tr", has_text=follower.id).get_by_role("button").first.click()
+        await expect(facts).to_contain_text(
+            f"Scope {PROJECT}released at position 37 as lost: its leader did not arrive within the lookback"
+        )
+        await facts.get_by_role("button", name="event 3").click()
+        await expect(page.locator("#detail-h")).to_have_text("Event 3")
+        await page.keyboard.press("Escape")
         over = {"run_id": "r", "pipeline": "late_legs", "scope": PROJECT, "batch": 1, "number": 0, "events": 1, "rows": 1, "seqs": [(1, 1)]}
         await scene.report(RunReport.model_validate({**over, "state": "succeeded", "started": NOON}))
         await expect(page.locator("#scope-cards .waits h4")).to_have_text("Nothing waits")

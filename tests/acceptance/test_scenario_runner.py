@@ -43,13 +43,13 @@ def test_a_filter_that_blocks_the_loop_is_named_and_the_job_lives_on(tmp_path: P
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, blocking(tmp_path, 6)])))
         oracle = Oracle(deployment, feed)
         numbers = feed.send(300)
-        until(lambda: "blocks the loop" in log_of(deployment, triggerer), "the block is told")
+        until(lambda: "loop blocked by users' code" in log_of(deployment, triggerer), "the block is told")
         expected = {"a": numbers, "blocks": numbers, "even": range(0, 300, 2)}
         oracle.settled(expected)
         oracle.judge(expected)
         # It was silent for three times as long as a job may be, and is the same job, on the same process.
         assert deployment.rows("SELECT state FROM jobs") == [("running",)]
-        until(lambda: "the loop goes on" in log_of(deployment, triggerer), "the end of the block is told")
+        until(lambda: "loop unblocked" in log_of(deployment, triggerer), "the end of the block is told")
         told = log_of(deployment, triggerer)
         assert "trigger=blocks" in told or '"trigger":"blocks"' in told
         assert "in _block" in told
@@ -61,7 +61,7 @@ def test_a_trigger_that_stays_stuck_is_ended_with_its_process_and_all_go_on(tmp_
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, blocking(tmp_path, block)])))
         oracle = Oracle(deployment, feed)
         numbers = feed.send(300)
-        until(lambda: "a trigger process is lost" in log_of(deployment, triggerer), "the stuck process is ended")
+        until(lambda: "trigger process lost" in log_of(deployment, triggerer), "the stuck process is ended")
         expected = {"a": numbers, "blocks": numbers, "even": range(0, 300, 2)}
         oracle.settled(expected)
         oracle.judge(expected)
@@ -154,7 +154,7 @@ def test_a_stop_finishes_what_is_under_way_and_completes_the_job(tmp_path: Path)
         assert is_gone(runner)
         assert deployment.rows("SELECT state FROM jobs") == [("succeeded",)]
         # What was read is advanced, what is left was not read: nobody gets anything again.
-        assert "all that was read is done" in log_of(deployment, triggerer)
+        assert "events in flight finished" in log_of(deployment, triggerer)
         fired = oracle.counts()
         assert fired["a"] == fired["slow"] == 800 - feed.left()
         deployment.triggerer(tmp_path / "project.py")

@@ -74,11 +74,11 @@ def test_a_trigger_gets_its_secrets_and_nobody_else_sees_them(tmp_path: Path) ->
         assert "***" in shown
         rotated = deployment.cli("secrets", "rotate")
         assert "0 encrypted with the first key, 5 already were, 0 unreadable." in rotated.stdout, rotated.stderr
-        token = deployment.cli("token", "create", "--scope", "admin", "--expires", "1h").stdout.strip()
+        token = deployment.cli("tokens", "create", "--scope", "admin", "--expires", "1h").stdout.strip()
         deployment._environment |= {"HEADRACE_TOKEN": token, "HEADRACE_KEY": "not the key"}
         assert deployment.cli("connections", "remove", "warehouse").returncode == 0
         assert deployment.cli("connections", "show", "warehouse").returncode != 0
-        wrong = deployment.cli("token", "create", "--expires", "2y")
+        wrong = deployment.cli("tokens", "create", "--expires", "2y")
         assert (wrong.returncode, "Invalid lifetime '2y'" in wrong.stderr) == (2, True)
 
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "project.py"]
@@ -97,5 +97,5 @@ def test_an_api_that_can_be_reached_from_outside_without_a_key_does_not_start(tm
     command = [sys.executable, "-m", "headrace", "api", "--port", "0", *arguments]
     refused = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
-    assert "deployment key is needed" in refused.stderr
+    assert "deployment key is required" in refused.stderr
     assert not (tmp_path / "home").exists()

@@ -105,7 +105,7 @@ def test_one_of_five_followers_fails_and_holds_back_only_what_follows_it(kind: s
                     ordering.settle([claim], now)
         assert sorted(handled) == sorted(event.id for event in events if event.id not in {"f2", "g2"})
         assert [wait.event.id for wait in ordering.waits(9)] == ["g2"]
-        now += POLICY.longest_wait
+        now += POLICY.max_wait
     assert ordering.states([caused(events[3]).key]) == ["dead"]
     assert ordering.redrive(None, now) == 1
     again = ordering.claim(9, now)
@@ -134,7 +134,7 @@ def test_a_clock_that_was_ahead_for_a_moment_stops_nothing_for_longer(kind: str,
     ordering.offer([caused(event) for event in (Event("a", None, 0), Event("b", None, 0), Event("w", "never", ahead))], START + ahead)
     assert [claim.event.id for claim in ordering.claim(1, START + ahead)] == ["a"]
     (b,) = ordering.claim(1, START + ahead)
-    assert ordering.fail(b, START + ahead, "bad", START + ahead + POLICY.longest_wait)
+    assert ordering.fail(b, START + ahead, "bad", START + ahead + POLICY.max_wait)
     ordering.offer([caused(Event("c", None, 0))], START)
     assert ordering.next_due(START) is not None
     assert {claim.event.id for claim in ordering.claim(9, START)} >= {"c"}

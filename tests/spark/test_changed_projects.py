@@ -60,7 +60,7 @@ def test_an_open_run_of_a_table_that_was_taken_away_becomes_a_dead_letter(
         api.feed([leg("3", trigger, n=3)])
         run.until_handled(api, 3)
         until(lambda: open_runs(api) == 0, "no run is open", run.alive)
-    found = api.store.pipeline_dead_letters.page(limit=9).letters
+    found = api.store.pipeline_dead_letters.page(limit=9).dead_letters
     assert sorted(seq for letter in found for first, last in letter.seqs for seq in range(first, last + 1)) == [1, 2]
     assert all("fills the table 'legs' but returns NoneType" in letter.error for letter in found)
 

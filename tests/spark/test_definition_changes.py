@@ -158,7 +158,7 @@ def tables_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
 def letters_of(api: Api) -> dict[str, Counter[int]]:
     """Return how often each event, by seq, is in a dead letter of each pipeline."""
     found: dict[str, Counter[int]] = {}
-    for letter in api.store.pipeline_dead_letters.page(limit=1000).letters:
+    for letter in api.store.pipeline_dead_letters.page(limit=1000).dead_letters:
         counts = found.setdefault(letter.pipeline, Counter())
         counts.update(seq for first, last in letter.seqs for seq in range(first, last + 1))
     return found

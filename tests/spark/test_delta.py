@@ -17,7 +17,7 @@ from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.delta import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
-from headrace.pipeline.tables.rows import SMALL
+from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.project import Project
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running
@@ -65,7 +65,7 @@ def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark:
     sink = DeltaSink(tmp_path, ORIGIN)
     sink.store(PLACE, RUN, rows, 10)
     small = DeltaTable(tmp_path / "legs").schema()
-    assert sink.store(RunKey("legs", "legs", 1), RUN, rows, SMALL + 1) == 10
+    assert sink.store(RunKey("legs", "legs", 1), RUN, rows, MAX_DRIVER_EVENTS + 1) == 10
     assert DeltaTable(tmp_path / "legs").schema() == small
     assert sorted(row["id"] for row in rows_of(tmp_path / "legs")) == sorted([*range(10)] * 2)
     assert not list((tmp_path / ".staging").glob("*/*"))

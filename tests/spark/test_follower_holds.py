@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.options import PipelineOptions
 from headrace.project import Project
-from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
+from headrace.wire.custody.pipeline_dead_letters import PipelineDeadLetterSelection
 from support.pipelines.kit import KEY, Api, leg, until
 from support.pipelines.plans import stored_cursor
 from support.pipelines.run import open_runs, running, table
@@ -92,14 +92,14 @@ def test_followers_are_held_over_a_kill_and_come_in_order(api: Api, home: Path, 
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait(60)
-    (letter,) = api.store.pipeline_dead_letters.page(limit=9).letters
+    (letter,) = api.store.pipeline_dead_letters.page(limit=9).dead_letters
     assert (letter.pipeline, letter.seqs) == ("legs", [(2, 2)])
     bad = {"2"}
     with running(project_of(bad), options, spark) as run:
         api.feed([leg("5", taken, follows="4"), leg("8", taken, follows="9")])
         until(lambda: "8" in ids(options, "legs") and held(api) == 3 and not open_runs(api), "one more is held", run.alive)
         bad.clear()
-        assert api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=[letter.id])).count == 1
+        assert api.store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(ids=[letter.id])).count == 1
         until(lambda: len(ids(options, "legs")) == 7 and not held(api) and not open_runs(api), "nothing is held", run.alive)
     rows = sorted(table(options, "legs"), key=lambda row: row["position"])
     assert sorted(row["id"] for row in rows) == list("1234589")
@@ -112,4 +112,4 @@ def test_followers_are_held_over_a_kill_and_come_in_order(api: Api, home: Path, 
     ]
     order = [seq for seqs in done for first, last in seqs for seq in range(first, last + 1)]
     assert [seq for seq in order if seq in (2, 4, 5, 7)] == [2, 4, 5, 7]
-    assert api.store.pipeline_dead_letters.page(limit=9).letters == []
+    assert api.store.pipeline_dead_letters.page(limit=9).dead_letters == []

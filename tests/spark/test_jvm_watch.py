@@ -24,7 +24,7 @@ from headrace.pipeline.spark import jvm_watch
 from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 
-jvm_watch.PERIOD_SECONDS, jvm_watch.MAX_SILENCE_SECONDS = 0.2, 3
+jvm_watch.PERIOD_SECONDS, jvm_watch.MAX_ANSWER_SECONDS = 0.2, 3
 url, home, does = sys.argv[1:]
 project = Project("flights")
 
@@ -70,7 +70,7 @@ def test_a_jvm_that_hangs_or_has_no_memory_ends_the_process_in_words(does: str, 
     assert ended.returncode == 1, ended.stderr
     assert "error: Spark's JVM died in the pipeline 'greedy', in batch 1." in ended.stderr
     assert "hint: See spark.log" in ended.stderr
-    assert ("jvm killed" in ended.stdout + ended.stderr) == (does == "hang")
+    assert ("JVM killed" in ended.stdout + ended.stderr) == (does == "hang")
 
 
 @pytest.mark.timeout(400)
@@ -99,4 +99,4 @@ def exit_code(command: list[str], api: Api) -> int:
 
 
 def letters(api: Api) -> list[tuple[str, list[tuple[int, int]]]]:
-    return [(letter.pipeline, letter.seqs) for letter in api.store.pipeline_dead_letters.page(limit=9).letters]
+    return [(letter.pipeline, letter.seqs) for letter in api.store.pipeline_dead_letters.page(limit=9).dead_letters]

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import select
 
 from headrace.errors import TypeConflict
-from headrace.pipeline.payload.frames import Frames
+from headrace.pipeline.payload.frames import DataFrames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.schemas import ORDERED_SCHEMA
@@ -47,7 +47,7 @@ def events_of(*payloads: str) -> pa.Table:
 
 def learned(folder: Path, spark: SparkSession, *payloads: str, of: Pipeline | None = None) -> tuple[str, list[dict[str, Any]]]:
     """Return the type of the payloads and the payloads, as the pipeline gets them, learned by a process of its own."""
-    frame: DataFrame = PayloadSchemas(folder).apply(of or pipeline(), events_of(*payloads), Frames(spark))
+    frame: DataFrame = PayloadSchemas(folder).apply(of or pipeline(), events_of(*payloads), DataFrames(spark))
     return frame.select("payload.*").schema.simpleString(), [row.payload.asDict(recursive=True) for row in frame.collect()]
 
 
@@ -125,7 +125,7 @@ def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, h
         for number, value in enumerate((1, 1.5, 2), 1):
             api.feed([leg(f"e{number}", trigger, n=value)])
             run.until_handled(api, number)
-    (letter,) = api.store.pipeline_dead_letters.page(limit=9).letters
+    (letter,) = api.store.pipeline_dead_letters.page(limit=9).dead_letters
     assert (letter.seqs, letter.attempts) == ([(2, 2)], 1)
     for said in ("the payload of the event 'e2' does not fit: the field 'n' was learned as bigint, and a value is double.", "payload="):
         assert said in letter.error
@@ -164,4 +164,4 @@ def test_a_table_with_other_events_ends_the_pipeline_by_name(
         failure = run.until_failed()
     assert f"The table 'legs' has rows of other events for batch {batch} of the pipeline 'legs'" in str(failure)
     assert "headrace scopes reset" in (failure.hint or "")
-    assert not api.store.pipeline_dead_letters.page(limit=9).letters
+    assert not api.store.pipeline_dead_letters.page(limit=9).dead_letters

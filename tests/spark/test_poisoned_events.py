@@ -50,7 +50,7 @@ def test_each_poisoned_event_is_a_dead_letter_alone(api: Api, home: Path, spark:
     api.feed(events)
     with running(project_of_two(), options, spark) as run:
         run.until_handled(api, EVENTS)
-        letters = {tuple(letter.seqs): letter for letter in api.store.pipeline_dead_letters.page(limit=99).letters}
+        letters = {tuple(letter.seqs): letter for letter in api.store.pipeline_dead_letters.page(limit=99).dead_letters}
     said = {seqs[0][0] - 1: letter.error for seqs, letter in letters.items()}
     assert {seqs: letter.pipeline for seqs, letter in letters.items()} == {((n + 1, n + 1),): "checked" for n in (3, 5, 7, 11)}
     assert "1e400, which no double holds" in said[11]

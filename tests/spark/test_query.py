@@ -17,7 +17,7 @@ from headrace.project import Project
 from headrace.store.queries.scopes import waits_of_pipeline
 from headrace.store.tables.control import jobs
 from headrace.wire.custody.events import EventItem
-from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
+from headrace.wire.custody.pipeline_dead_letters import PipelineDeadLetterSelection
 from support.pipelines.kit import Api, leg, running_api, until
 from support.pipelines.plans import stored_cursor
 from support.pipelines.run import files, no_reports, open_runs, running, table
@@ -173,14 +173,14 @@ def test_an_event_that_a_pipeline_fails_on_becomes_a_dead_letter_alone(api: Api,
         run.until_handled(api, 40)
         ((name, seqs, attempts, _),) = letters(api)
         assert (name, seqs, attempts) == ("legs", [(14, 14)], 1)
-        assert "ZeroDivisionError" in api.store.pipeline_dead_letters.page(limit=1).letters[0].error
+        assert "ZeroDivisionError" in api.store.pipeline_dead_letters.page(limit=1).dead_letters[0].error
     rows = sorted((row["position"], row["id"]) for row in table(options, "legs"))
     order = list(enumerate(sorted(map(str, range(40))), 1))  # they occurred at once, so their ids decide
     assert rows == [(position, id) for position, id in order if id != "13"]
     project = Project("flights")
     project.pipeline(on="legs.*", table="legs", name="legs")(lambda events: events.select("id", "position"))
     with running(project, options, spark) as run:
-        api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(pipeline="legs"))
+        api.store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(pipeline="legs"))
         until(lambda: not letters(api), "it was redriven", run.alive)
     assert sorted((row["position"], row["id"]) for row in table(options, "legs")) == order
 
@@ -200,7 +200,7 @@ def test_a_run_that_does_not_fit_in_memory_becomes_a_dead_letter(
             api.feed([leg(str(number), trigger, n=number)])
             run.until_handled(api, number)
         assert [letter[:2] for letter in letters(api)] == [("windows", [(1, 2)])]
-    assert "The 2 events of one run have more than 0 MiB." in api.store.pipeline_dead_letters.page(limit=1).letters[0].error
+    assert "The 2 events of one run have more than 0 MiB." in api.store.pipeline_dead_letters.page(limit=1).dead_letters[0].error
     assert len(table(options, "legs")) == 2
 
 
@@ -217,19 +217,19 @@ def test_what_a_removed_pipeline_was_to_take_becomes_dead_letters(api: Api, home
         until(lambda: len(letters(api)) == 1, "it is a dead letter", run.alive)
         ((name, seqs, _, state),) = letters(api)
         assert (name, seqs, state) == ("windows", [(1, 2)], "open")
-        assert "The project has no pipeline 'windows'" in api.store.pipeline_dead_letters.page(limit=1).letters[0].error
-        api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(pipeline="windows"))
+        assert "The project has no pipeline 'windows'" in api.store.pipeline_dead_letters.page(limit=1).dead_letters[0].error
+        api.store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(pipeline="windows"))
         until(lambda: letters(api)[0][2:] == (2, "open"), "nobody took it again", run.alive)
     project = ordered_project()
     project.pipeline(on="legs.*", table="windows", name="windows")(lambda events: events.select("id", "position"))
     with running(project, options, spark) as run:
-        api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(pipeline="windows"))
+        api.store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(pipeline="windows"))
         until(lambda: letters(api) == [], "it was redriven", run.alive)
     assert [(row["id"], row["position"]) for row in table(options, "windows")] == [("1", 1), ("2", 2)]
 
 
 def letters(api: Api) -> list[tuple[str, list[tuple[int, int]], int, str]]:
-    return [(each.pipeline, each.seqs, each.attempts, each.state) for each in api.store.pipeline_dead_letters.page(limit=9).letters]
+    return [(each.pipeline, each.seqs, each.attempts, each.state) for each in api.store.pipeline_dead_letters.page(limit=9).dead_letters]
 
 
 @pytest.mark.slow
@@ -309,10 +309,10 @@ def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api,
         assert [row["id"] for row in table(options, "legs")] == ["a"]
 
         broken.clear()
-        again = ActOnPipelineLetters(pipeline="sums")
+        again = PipelineDeadLetterSelection(pipeline="sums")
         api.store.pipeline_dead_letters.act("redrive", again)
         until(lambda: letters(api) == [("sums", [(1, 1)], 4, "open")], "it failed again", run.alive)
-        error = api.store.pipeline_dead_letters.page(limit=1).letters[0].error
+        error = api.store.pipeline_dead_letters.page(limit=1).dead_letters[0].error
         assert "ZeroDivisionError" in error
         assert "lambda n: 1 // (n - 1)" in error
 

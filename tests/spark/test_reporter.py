@@ -18,6 +18,7 @@ from headrace.wire.control.jobs import CompleteJob, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded, RunReport, RunState
 from support.pipelines.kit import KEY, Api, running_api, until
 from support.pipelines.plans import stored_cursor
+from support.processes.calls import acquire_scope
 from support.processes.network import CALM, Network
 
 
@@ -33,7 +34,7 @@ def run(number: int, state: RunState = "succeeded") -> RunReport:
 
 def test_reports_and_the_end_of_the_last_batch_reach_the_api(api: Api) -> None:
     with registered(api) as client, Reporter(client) as reporter:
-        client.acquire("flights")
+        acquire_scope(client, "flights")
         reporter.report(run(1, "running"))
         reporter.report(run(1))
         for number in range(300):

@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 def test_pipelines_that_wait_for_a_further_attempt_leave_room_for_others(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "FIRST_PAUSE", 3_600.0)
-    monkeypatch.setattr(executor, "LONGEST_PAUSE", 3_600.0)
+    monkeypatch.setattr(executor, "FIRST_PAUSE_SECONDS", 3_600.0)
+    monkeypatch.setattr(executor, "MAX_PAUSE_SECONDS", 3_600.0)
     ids = api.triggers("bad", "good")
     project = Project("flights")
     for number in range(executor.MAX_CONCURRENT_RUNS + 1):

@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace.errors import Fenced, RunConflict, TypeConflict
-from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, Stored, Writer
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun, Writer
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.delta import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
-from headrace.pipeline.tables.rows import SMALL
+from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.pipeline.tables.writers import TableWriters
 from headrace.project import Project, TableFormat
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 Sink = ParquetSink | DeltaSink
 Open = Callable[..., Sink]
-SIZES = pytest.mark.parametrize("events", [10, SMALL + 1], ids=["here", "by-spark"])
+SIZES = pytest.mark.parametrize("events", [10, MAX_DRIVER_EVENTS + 1], ids=["here", "by-spark"])
 
 
 @pytest.fixture(params=[ParquetSink, DeltaSink], ids=["parquet", "delta"])
@@ -70,14 +70,14 @@ def test_a_run_is_stored_once_and_known_by_its_events(opened: Open, spark: Spark
     sink = opened()
     assert sink.stored(place(), "a") is None
     assert sink.store(place(), Attempt("a", 2, "id"), spark.range(3), 3) == 3
-    assert opened().stored(place(), "a") == Stored(attempt=2, rows=3)
+    assert opened().stored(place(), "a") == StoredRun(attempt=2, rows=3)
     assert opened().store(place(), Attempt("a", 1), spark.range(3), 3) == 3
     for other in (place(1), place(pipeline="late"), place(part="again1"), place(table="other")):
         assert opened().stored(other, "a") is None
     assert opened(incarnation="other").stored(place(), "a") is None
     assert opened(scope="other").stored(place(), "a") is None
     assert sink.store(place(1), Attempt("b"), spark.range(0), 3) == 0
-    assert opened().stored(place(1), "b") == Stored(attempt=1, rows=0)
+    assert opened().stored(place(1), "b") == StoredRun(attempt=1, rows=0)
     assert len(read(sink, spark)) == 3
 
 
@@ -98,7 +98,7 @@ def test_pipelines_and_projects_share_a_table(opened: Open, spark: SparkSession)
     for number, (sink, where) in enumerate(wanted):
         assert sink.stored(where, str(number)) is None
         sink.store(where, Attempt(str(number)), spark.range(number, number + 1), 1)
-    assert [sink.stored(where, str(number)) for number, (sink, where) in enumerate(wanted)] == [Stored(1, 1)] * len(wanted)
+    assert [sink.stored(where, str(number)) for number, (sink, where) in enumerate(wanted)] == [StoredRun(1, 1)] * len(wanted)
     assert sorted(row["id"] for row in read(sinks[0], spark)) == list(range(len(wanted)))
 
 
@@ -118,7 +118,7 @@ def test_names_may_be_anything(opened: Open, spark: SparkSession, names: list[tu
         assert opened("log", scope, incarnation).stored(where, "a") is None
         opened("log", scope, incarnation).store(where, Attempt(f"{count}"), rows, 1)
     for count, (scope, pipeline, part) in enumerate(names):
-        assert opened("log", scope, incarnation).stored(RunKey("legs", pipeline, number, part), f"{count}") == Stored(1, 1)
+        assert opened("log", scope, incarnation).stored(RunKey("legs", pipeline, number, part), f"{count}") == StoredRun(1, 1)
 
 
 def test_of_two_drivers_that_store_one_run_one_does(opened: Open, spark: SparkSession) -> None:
@@ -180,7 +180,7 @@ def test_narrower_types_get_the_types_of_the_table(opened: Open, spark: SparkSes
     sink = opened()
     sink.store(place(0), Attempt("a"), nulls(WIDENED), events)
     sink.store(place(1), Attempt("b"), nulls(WIDENED.values()), events)
-    if events <= SMALL:  # Spark writes no file with a column without a type
+    if events <= MAX_DRIVER_EVENTS:  # Spark writes no file with a column without a type
         sink.store(place(2), Attempt("c"), nulls(["void"] * 9), events)
     for row in read(sink, spark):
         assert set(row.values()) == {None}
@@ -369,7 +369,7 @@ def test_a_run_that_failed_is_made_again_beside_later_runs(opened: Open, spark: 
     assert opened().stored(place(1), "a") is None
     assert opened().store(place(1), Attempt("a"), spark.range(1), 1) == 1
     for batch, digest, rows in ((1, "a", 1), (2, "b", 2)):
-        assert opened().stored(place(batch), digest) == Stored(1, rows)
+        assert opened().stored(place(batch), digest) == StoredRun(1, rows)
         assert opened().store(place(batch), Attempt(digest), spark.range(rows), rows) == rows
     assert len(read(opened(), spark)) == 3
 

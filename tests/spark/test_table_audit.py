@@ -29,13 +29,14 @@ from headrace.project import Project, TableFormat, load_project
 from headrace.store.tables.pipelines import run_totals, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport
-from headrace.wire.custody.pipeline_dead_letters import ActOnPipelineLetters
+from headrace.wire.custody.pipeline_dead_letters import PipelineDeadLetterSelection
 from headrace.wire.pipelines.plans import Plan, PlannedRun
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scope_audit import TablesAudit
 from headrace.wire.pipelines.scope_leases import ScopeLease
 from support.pipelines.kit import KEY, Api, leg, until
 from support.pipelines.run import running, table
+from support.processes.calls import acquire_scope
 from support.processes.store import registration
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -156,7 +157,7 @@ def driver(api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.Monkey
     triggers = api.triggers("legs.a", "legs.b")
     with PipelineClient(api.url, key=KEY) as client:
         client.register(registration("pipeline"))
-        lease = client.acquire("flights")
+        lease = acquire_scope(client, "flights")
         api.feed(leg(f"{n}", triggers["legs.a"], *([triggers["legs.b"]] if n % 4 == 0 else []), n=n) for n in range(1, 41))
         made = Driver(api, home, spark, client, lease, load_project(home / "project.py"))
         for first in (1, 11, 21):
@@ -196,7 +197,7 @@ def files(driver: Driver, table: str = "legs") -> Sequence[Path]:
 def test_a_clean_project_says_so(driver: Driver) -> None:
     ran = CliRunner().invoke(app, ["audit", "--tables", "tables"])
     assert ran.exit_code == 0, (ran.output, ran.exception)
-    assert "events 1 to 30 were checked" in ran.stdout
+    assert "events 1 to 30 checked" in ran.stdout
     assert "Clean: each run is in its table once" in ran.stdout
     found = audited(driver)
     assert (found.runs, found.first, found.last) == (12, 1, 30)
@@ -338,13 +339,13 @@ def test_events_of_dead_letters_are_accounted_for_in_any_state(driver: Driver) -
     for number, (name, seqs, part) in enumerate(
         driver.plan(32, ("legs", [(31, 32)], ""), ("delays", [(31, 32)], ""), ("notes", [(32, 32)], ""))
     ):
-        failed: dict[str, Any] = {"state": "failed", "error": "boom", "letter": f"letter-{name}"} if name != "notes" else {}
+        failed: dict[str, Any] = {"state": "failed", "error": "boom", "dead_letter": f"letter-{name}"} if name != "notes" else {}
         driver.report(number, name, seqs, part, None, **failed)
     found = audited(driver)
     assert found.clean
     assert [one.dead_lettered for one in found.pipelines] == [2, 2, 0]
-    driver.api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(ids=["letter-legs"]))
-    driver.api.store.pipeline_dead_letters.act("discard", ActOnPipelineLetters(ids=["letter-delays"]))
+    driver.api.store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(ids=["letter-legs"]))
+    driver.api.store.pipeline_dead_letters.act("discard", PipelineDeadLetterSelection(ids=["letter-delays"]))
     assert audited(driver).clean
 
 
@@ -372,7 +373,7 @@ def test_after_a_reset_the_scope_is_audited_from_its_new_beginning(driver: Drive
     driver.client.complete(CompleteJob(state="succeeded"))
     driver.api.store.scopes.reset("flights", 21)
     driver.client.register(registration("pipeline"))
-    driver.lease, driver.batch = driver.client.acquire("flights"), 0
+    driver.lease, driver.batch = acquire_scope(driver.client, "flights"), 0
     driver.run(40, ("legs", [(21, 39)], ""), ("delays", [(21, 40)], ""), ("notes", [(n, n) for n in range(24, 41, 4)], ""))
     found = audited(driver)
     assert (found.first, found.last, found.runs) == (21, 40, 15)
@@ -486,7 +487,7 @@ def test_a_redriven_letter_and_a_late_firing_are_no_problems(
     with running(project, options, spark) as run:
         api.feed(leg(f"{n}", triggers["legs.a"], n=n) for n in range(1, 7))
         until(lambda: is_stored("1", "2", "4", "5", "6"), "the others are stored", run.alive)
-        until(lambda: len(api.store.pipeline_dead_letters.page(limit=9).letters) == 1, "there is a dead letter", run.alive)
+        until(lambda: len(api.store.pipeline_dead_letters.page(limit=9).dead_letters) == 1, "there is a dead letter", run.alive)
         api.feed(leg(f"{n}", triggers["legs.b"], n=n) for n in (2, 4))  # copies, on which another trigger fires
         until(lambda: sum(one.pipeline == "late" and one.state == "succeeded" for one in api.runs()) == 2, "late ones ran", run.alive)
     found = look()
@@ -494,9 +495,9 @@ def test_a_redriven_letter_and_a_late_firing_are_no_problems(
     assert [(one.pipeline, one.succeeded, one.dead_lettered) for one in found.pipelines] == [("legs", 5, 1), ("late", 2, 0)]
     (home / "mended").touch()
     with running(project, options, spark) as run:
-        api.store.pipeline_dead_letters.act("redrive", ActOnPipelineLetters(pipeline="legs"))
+        api.store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(pipeline="legs"))
         until(lambda: is_stored("1", "2", "3", "4", "5", "6"), "all is stored", run.alive)
-        until(lambda: not api.store.pipeline_dead_letters.page(limit=9).letters, "the letter is gone", run.alive)
+        until(lambda: not api.store.pipeline_dead_letters.page(limit=9).dead_letters, "the letter is gone", run.alive)
     found = look()
     assert [problem.what for problem in found.problems] == []
     assert [(one.pipeline, one.succeeded, one.dead_lettered) for one in found.pipelines] == [("legs", 6, 0), ("late", 2, 0)]

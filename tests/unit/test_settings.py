@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ResourceError, SettingsError
-from headrace.settings import read_settings
+from headrace.settings import read_settings, unknown_variables
 
 
 @pytest.fixture(autouse=True)
@@ -47,14 +47,14 @@ def test_defaults_are_loopback_and_the_data_folder_of_xdg(tmp_path: Path, monkey
         ("port = 'many'", "Setting 'port' cannot be used"),
         ("prot = 1", "The setting 'prot' is unknown. Do you mean 'port'"),
         ("port = ", "not valid TOML"),
-        ("host = '0.0.0.0'", "deployment key is needed"),
+        ("host = '0.0.0.0'", "deployment key is required"),
         ("lookback = 0", "Setting 'lookback' cannot be used"),
         ("lookback = true", "Setting 'lookback' cannot be used: true is not a number"),
         ("port = false", "Setting 'port' cannot be used: false is not a number"),
         ("lookback = inf", "Setting 'lookback' cannot be used"),
         ("lookback = nan", "Setting 'lookback' cannot be used"),
         ("retry_wait = 1e300", "Setting 'retry_wait' cannot be used"),
-        ("retention = 1e300", "Setting 'retention' cannot be used"),
+        ("retention_days = 1e300", "Setting 'retention_days' cannot be used"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, toml: str, message: str) -> None:
@@ -97,7 +97,7 @@ def test_a_key_that_is_given_is_not_kept(tmp_path: Path) -> None:
 
 def test_a_home_that_is_a_file_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ResourceError, match="Cannot keep a key in"):
+    with pytest.raises(ResourceError, match="Cannot store a key in"):
         read_settings(home=tmp_path / "file").with_key()
 
 
@@ -141,7 +141,22 @@ def test_variables_of_others_and_of_secrets_are_left_alone(name: str, monkeypatc
     read_settings()
 
 
-@pytest.mark.parametrize("line", ["home = 5", "home = ''", "home = true", "home = ['a']", "project = 5", "log_store = 1.5"])
+def test_a_variable_that_sets_nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "CAPACITY",
+        "LOKBACK",
+        "PORT",
+        "LIFELINE",
+        "API_SERVICE_HOST",
+        "SERVICE_PORT_HTTP",
+        "API_PORT_8642_TCP_ADDR",
+        "VARIABLE_X",
+    ):
+        monkeypatch.setenv(f"HEADRACE_{name}", "3")
+    assert unknown_variables() == ["HEADRACE_CAPACITY"], "one that is nearly ours is rejected, and the rest is ours or of Kubernetes"
+
+
+@pytest.mark.parametrize("line", ["home = 5", "home = ''", "home = true", "home = ['a']", "project = 5", "log_dir = 1.5"])
 def test_what_is_no_path_is_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / "headrace.toml").write_text(line + "\n")
     with pytest.raises(SettingsError, match=r"Setting '\w+' cannot be used: .* is not a path"):

@@ -1,1 +1,1 @@
-"""The only home of FastAPI: routes, pages, metrics."""
+"""The only package that imports FastAPI: routes, pages, metrics."""

@@ -1,6 +1,6 @@
-"""Decide what of a status needs a person. Pure: a status and what is known of this machine's processes in, alerts out.
+"""Derive alerts from a status. Pure: a status and the state of this machine's processes in, alerts out.
 
-An `error` is what does not recover by itself, or stops events from going on; a `warning` is worth knowing.
+An `error` does not recover by itself, or stops events. A `warning` is informative.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ MAX_ALERTS = 50
 MAX_OF_A_KIND = 5
 
 LATE_SHARE = 0.25
-"""A process that was not heard of for this share of the time after which its job is dead is named already."""
+"""The share of the job timeout after which a silent process has an alert."""
 REMOVED = ", which its project does not declare any more: declare it again, and it gets them."
 STANDING_SECONDS = 10.0
 STARTING_SECONDS = 60.0
-"""A pipeline has so long to start Spark in."""
+"""Seconds in which a pipeline may start Spark."""
 LONG_BATCH_SECONDS = 60.0
 ENDLESS_BATCH_SECONDS = 600.0
 OWED_SECONDS = 60.0
 RESTART_WINDOW_SECONDS = 600.0
 STABLE_SECONDS = 120.0
-"""A process that has run for so long is no longer taken to be in a restart loop."""
+"""Uptime in seconds after which a process is no longer in a restart loop."""
 RECENT_FAILURE_SECONDS = 900.0
 
 _RUN_ENDS = ("succeeded", "skipped", "failed")
@@ -39,22 +39,22 @@ Alerts = Iterator[Alert]
 
 
 class Moment(NamedTuple):
-    """A status, and whether heartbeats can be stored at its moment: if not, their age says nothing. `late`: seconds without one."""
+    """A status, and whether heartbeats can be stored at its time. If not, their age has no meaning. `late`: seconds without one."""
 
     status: Status
     stored: bool
     late: float
 
     def since(self, then: datetime | None) -> float:
-        """Return the seconds since `then`; 0 where it is not known."""
+        """Return the seconds since `then`, or 0 if it is unknown."""
         return 0.0 if then is None else (self.status.now - then).total_seconds()
 
     def none_runs(self, kind: str) -> bool:
-        """Whether no process of a kind runs, of all that there are."""
+        """Return whether no process of a kind runs."""
         return not self.running(kind) and not self.status.counts.jobs.get(kind)
 
     def running(self, kind: str, project: str | None = None) -> list[JobStatus]:
-        """Return the running jobs of a kind, and of a project where it is given."""
+        """Return the running jobs of a kind, and of a project if it is given."""
         jobs = (job for job in self.status.jobs if job.kind == kind and job.state == "running")
         return [job for job in jobs if project is None or job.project == project]
 
@@ -67,12 +67,12 @@ def alerts_of(status: Status, outage: Outage | None = None, local: Sequence[Aler
     moment = Moment(status, outage is None, LATE_SHARE * job_timeout)
     ruled = chain.from_iterable(rule(moment) for rule in RULES)
     known = {alert.about for alert in local}
-    found = [*_storage(outage), *local, *(alert for alert in ruled if alert.about not in known)]
-    found.sort(key=lambda alert: alert.severity != "error")
-    if len(found) > MAX_ALERTS:
-        rest = len(found) - MAX_ALERTS
-        found[MAX_ALERTS:] = [_warning("more", f"And {count(rest, 'thing')} more.", "processes")]
-    return found
+    alerts = [*_storage(outage), *local, *(alert for alert in ruled if alert.about not in known)]
+    alerts.sort(key=lambda alert: alert.severity != "error")
+    if len(alerts) > MAX_ALERTS:
+        rest = len(alerts) - MAX_ALERTS
+        alerts[MAX_ALERTS:] = [_warning("more", f"And {count(rest, 'thing')} more.", "processes")]
+    return alerts
 
 
 def count(number: int, noun: str) -> str:
@@ -81,7 +81,7 @@ def count(number: int, noun: str) -> str:
 
 
 def waiting(number: int, noun: str) -> str:
-    """Return that so many wait."""
+    """Return the text for a number of waiting items."""
     return f"{count(number, noun)} {'waits' if number == 1 else 'wait'}"
 
 
@@ -128,7 +128,7 @@ def _is_silent(moment: Moment, job: JobStatus) -> bool:
 
 
 def _restarts(moment: Moment) -> Alerts:
-    """Tell of processes that ended unexpectedly, and of those that do so again and again."""
+    """Yield alerts for processes that ended unexpectedly, once or repeatedly."""
     ended: dict[tuple[str, str, str], list[JobStatus]] = defaultdict(list)
     for job in moment.status.jobs:
         if job.state in ("failed", "lost") and moment.since(job.ended) < RESTART_WINDOW_SECONDS:
@@ -187,7 +187,7 @@ def few(names: Sequence[str]) -> str:
 
 
 def _few(triggers: Iterable[TriggerStatus], state: str, total: int, alert: Callable[[TriggerStatus], Alert]) -> Alerts:
-    """Give an alert for each of the first triggers, and one for all others together; the status may not list all of the `total`."""
+    """Yield an alert for each of the first triggers, and one for all others together. The status may list fewer than `total`."""
     listed = list(triggers)
     yield from map(alert, listed[:MAX_OF_A_KIND])
     rest = max(total, len(listed)) - MAX_OF_A_KIND
@@ -223,14 +223,14 @@ def _retrying(stream: StreamStatus) -> str:
 
 def _backlogs(moment: Moment) -> Alerts:
     backlogs = moment.status.backlogs
-    for kept in backlogs[:MAX_OF_A_KIND]:
-        words = f"{waiting(kept.depth, 'raw event')} in the backlog of {kept.trigger}{REMOVED if kept.removed else '.'}"
-        if kept.removed:
-            words += f" headrace triggers backlog drop {kept.trigger} drops them."
-        yield _warning(f"backlog:{kept.trigger}", words, "backlog", kept.oldest)
+    for backlog in backlogs[:MAX_OF_A_KIND]:
+        words = f"{waiting(backlog.depth, 'raw event')} in the backlog of {backlog.trigger}{REMOVED if backlog.removed else '.'}"
+        if backlog.removed:
+            words += f" headrace triggers backlog drop {backlog.trigger} drops them."
+        yield _warning(f"backlog:{backlog.trigger}", words, "backlog", backlog.oldest)
     if len(backlogs) > MAX_OF_A_KIND:
         rest = backlogs[MAX_OF_A_KIND:]
-        words = f"{waiting(sum(kept.depth for kept in rest), 'raw event')} in the backlogs of {count(len(rest), 'more trigger')}."
+        words = f"{waiting(sum(backlog.depth for backlog in rest), 'raw event')} in the backlogs of {count(len(rest), 'more trigger')}."
         yield _warning("backlogs", words, "backlog")
 
 
@@ -250,10 +250,10 @@ def _behind(scopes: Iterable[ScopeStatus]) -> Iterator[ScopeStatus]:
 
 
 def _standing(moment: Moment) -> Alerts:
-    """Tell of scopes that do not go on although there are events for them, and of batches without an end."""
+    """Yield alerts for scopes that have events but no progress, and for batches without an end."""
     for scope in _behind(moment.status.scopes):
         about = f"scope:{scope.scope}"
-        if scope.underway is not None:
+        if scope.running_batch is not None:
             yield from _long_batch(moment, scope)
         elif scope.running_since is None and moment.stored:
             words = f"The scope {scope.scope} stands: no pipeline process runs it, and {waiting(scope.lag, 'event')} in the log. "
@@ -269,7 +269,7 @@ def _stands(moment: Moment, scope: ScopeStatus) -> bool:
 
 
 def _long_batch(moment: Moment, scope: ScopeStatus) -> Alerts:
-    batch = scope.underway
+    batch = scope.running_batch
     if batch is None:
         return
     lasts = moment.since(batch.since)
@@ -307,8 +307,8 @@ def _waits(scope: ScopeStatus, now: datetime) -> Alerts:
 
 
 def _dead_letters(moment: Moment) -> Alerts:
-    if letters := moment.status.dead_letters:
-        what = f"{count(letters, 'dead letter')}: raw events that were given up on."
+    if total := moment.status.dead_letters:
+        what = f"{count(total, 'dead letter')}: raw events that were given up on."
         yield _warning("dead-letters", f"{what} Redrive or discard them with headrace dead-letters.", "dead-letters")
 
 

@@ -34,9 +34,12 @@ from headrace.api.middleware.access_control import AccessControl, NetworkExposur
 from headrace.api.middleware.body_limit import BodyLimit
 from headrace.api.middleware.rate_limit import RateLimit, RatePolicy, accepted_by
 from headrace.api.middleware.version import VersionCheck
+from headrace.api.routing import check_complete
 from headrace.logs.read_tokens import ReadTokens
 from headrace.store import Store
 from headrace.wire.base import API_VERSION, MAX_BODY_BYTES
+from headrace.wire.calls.admin import ADMIN_CALLS
+from headrace.wire.calls.execution import EXECUTION_CALLS
 from headrace.wire.status.alerts import Alert
 
 
@@ -48,16 +51,16 @@ def create_app(
     rates: RatePolicy | None = None,
     logs: Path | None = None,
     exposure: NetworkExposure | None = None,
-    webhook_private: bool = False,
+    webhook_allow_private: bool = False,
     local_alerts: Callable[[], list[Alert]] = list,
 ) -> FastAPI:
-    """Return the ASGI app over an open `store`, which stays the caller's to close.
+    """Return the ASGI app over an open `store`. The caller closes the store.
 
-    `key` is the deployment key, `logs` the folder of the triggers' and runs' logs, where this machine has one; `exposure` says how the
-    api can be reached: on loopback only, if it does not. Webhooks may be private addresses only with `webhook_private`. `local_alerts`
-    returns what is known of the processes of this machine.
+    `key` is the deployment key. `logs` is the folder of the triggers' and runs' logs, or None if this machine has
+    none. `exposure` says how the API can be reached, by default on loopback only. Webhooks may have private
+    addresses only with `webhook_allow_private`. `local_alerts` returns the alerts about this machine's processes.
     """
-    dispatcher = WebhookDispatcher(store, private=webhook_private)
+    dispatcher = WebhookDispatcher(store, private=webhook_allow_private)
     runs = EventWaitDispatcher(store)
 
     tokens = Tokens(key, store.instance, store.now)
@@ -78,15 +81,21 @@ def create_app(
     openapi.install(app)
     for router in ROUTERS:
         app.include_router(router, include_in_schema=False)
-    app.include_router(headrace.api.admin.status.router_for(store, live))
-    app.include_router(headrace.api.admin.scope_audit.router)
-    app.include_router(headrace.api.admin.scopes.router)
-    app.include_router(headrace.api.admin.dead_letters.router_for(store))
-    app.include_router(headrace.api.admin.triggerers.router_for(store))
-    app.include_router(headrace.api.admin.task_runs.router_for(store))
-    app.include_router(headrace.api.admin.logs.router_for(LogLocator(store, logs, socket.gethostname()), ReadTokens(key), live))
-    app.include_router(headrace.api.admin.secrets.router)
-    app.include_router(headrace.api.admin.webhooks.router)
+    admin = [
+        headrace.api.admin.status.router_for(store, live),
+        headrace.api.admin.scope_audit.router,
+        headrace.api.admin.scopes.router,
+        headrace.api.admin.dead_letters.router_for(store),
+        headrace.api.admin.triggerers.router_for(store),
+        headrace.api.admin.task_runs.router_for(store),
+        headrace.api.admin.logs.router_for(LogLocator(store, logs, socket.gethostname()), ReadTokens(key), live),
+        headrace.api.admin.secrets.router,
+        headrace.api.admin.webhooks.router,
+    ]
+    for router in admin:
+        app.include_router(router)
+    check_complete(ROUTERS, EXECUTION_CALLS)
+    check_complete(admin, ADMIN_CALLS)
     app.include_router(headrace.api.auth.login.router)
     app.include_router(headrace.api.ui.router_for(store))
     app.add_middleware(BodyLimit, most=most_body)

@@ -1,8 +1,8 @@
-"""What OpenAPI says of the execution API and of the admin API."""
+"""The OpenAPI documents of the execution API and of the admin API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,9 @@ from headrace.api.admin.live_status import VERSION
 from headrace.api.execution.routers import ROUTERS
 from headrace.api.middleware.version import DESCRIPTION_PATH
 from headrace.wire.base import API_VERSION, VERSION_HEADER
+from headrace.wire.calls.admin import ADMIN_CALLS
+from headrace.wire.calls.call import Call
+from headrace.wire.calls.execution import EXECUTION_CALLS
 from headrace.wire.problem import PROBLEM_JSON, Problem
 
 ADMIN_DESCRIPTION_PATH = "/api/openapi.json"
@@ -39,11 +42,16 @@ def install(app: FastAPI) -> None:
     def describe_admin() -> JSONResponse:
         """Return the admin API's description."""
         if not admin:
-            admin.update(_completed(get_openapi(title="Headrace admin API", version=VERSION, routes=app.routes)))
+            admin.update(admin_api(app))
         return JSONResponse(admin)
 
     admin: dict[str, Any] = {}
     app.include_router(router)
+
+
+def admin_api(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document of the admin API that `app` serves."""
+    return _completed(get_openapi(title="Headrace admin API", version=VERSION, routes=app.routes), ADMIN_CALLS)
 
 
 @cache
@@ -54,11 +62,11 @@ def execution_api() -> dict[str, Any]:
     header = {"name": VERSION_HEADER, "in": "header", "required": True, "schema": {"type": "string", "const": API_VERSION}}
     for operation in _operations(document):
         operation.setdefault("parameters", []).append(header)
-    return _completed(document)
+    return _completed(document, EXECUTION_CALLS)
 
 
-def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with the problems that every call may answer, and who may call."""
+def _completed(document: dict[str, Any], calls: Iterable[Call[Any, Any]]) -> dict[str, Any]:
+    """Return the document with the problems that every call may return, and the accepted credentials."""
     parts = document.setdefault("components", {})
     schemas = parts.setdefault("schemas", {})
     schemas["Problem"] = TypeAdapter(Problem).json_schema()
@@ -69,7 +77,9 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
         answers = operation["responses"]
         answers.pop("422", None)
         answers |= {"4XX": _PROBLEM, "5XX": _PROBLEM}
-        operation["security"] = [{"bearer": []}, {}] if operation["tags"] == ["admin"] else [{"bearer": []}]
+    for call in calls:
+        without: list[dict[str, list[str]]] = [{}] if call.caller in ("reader", "anyone") else []
+        document["paths"][call.template][call.method.lower()]["security"] = [{"bearer": []}, *without]
     return document
 
 

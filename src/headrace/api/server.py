@@ -1,4 +1,4 @@
-"""uvicorn, taught where headers end, and to end the open streams of frames before it waits for its connections."""
+"""uvicorn with a limit on headers. Its shutdown ends the open event streams before it waits for connections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """HTTP whose headers end: httptools itself would keep them until there is no memory left."""
+    """HTTP with a limit on headers: httptools itself would buffer them until memory is exhausted."""
 
     _read: int | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; hang up where the headers are still not at their end."""
-        begun = self._read is not None  # what came with the end of the body before is not counted
+        """Process received data; close the connection if the headers exceed the limit."""
+        begun = self._read is not None  # bytes after the end of the previous body are not counted
         super().data_received(data)
         if begun and self._read is not None:
             self._read += len(data)
@@ -30,24 +30,24 @@ class BoundedHttp(HttpToolsProtocol):
                 self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Start the count."""
         super().on_message_begin()
         self._read = 0
 
     def on_headers_complete(self) -> None:
-        """Count no more: bodies are the app's to limit."""
+        """Stop the count: the app limits bodies."""
         self._read = None
         super().on_headers_complete()
 
 
 class Server(uvicorn.Server):
-    """Serves an app of `create_app` as `config` says. A browser that looks on would keep a plain server from stopping."""
+    """Serve an app of `create_app` with `config`. An open event stream would prevent a plain server from stopping."""
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._live: LiveStatus = app.state.live
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop: no new connections, no more frames, and what is being answered is finished."""
+        """Stop: accept no connections, end the event streams, and finish running responses."""
         self._live.close()
         await super().shutdown(sockets)

@@ -1,4 +1,4 @@
-"""The status page and its files: a few, kept in memory, under a policy that lets nothing else in."""
+"""The status page and its files, held in memory and served under a policy that allows no other sources."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Asset(NamedTuple):
 
 
 def router_for(store: Store) -> APIRouter:
-    """Return the pages. They show what the admin API says, and so ask nothing of `store` themselves."""
+    """Return the routes of the pages. The pages read the admin API, so these routes do not read `store`."""
     del store
     router = APIRouter(include_in_schema=False)
     known = {name: _asset(name, kind) for name, kind in KINDS.items()}

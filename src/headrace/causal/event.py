@@ -1,4 +1,4 @@
-"""An event of a causal order, as people give it and as a home keeps it."""
+"""Events of a causal order, and their conversion from and to the store's form."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _decode: Final = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausalEvent:
-    """An event with the id of the one that it follows, if there is one; `payload` is anything that JSON holds.
+    """An event with the id of its leader, if it has one; `payload` is any JSON.
 
-    Ids are told apart by `source`, and a leader has the same source. `occurred` gives the order among events that are ready together;
-    `received`, if it is given, says when the event came: its age and its wait count from then, and not from when it is offered.
-    `mark` says `lost`, `late` or `cycle` of an event that is handed on.
+    `source` and `id` identify an event, and a leader has the same `source`. `occurred` orders events that are ready together. `received`,
+    if given, is the time of arrival: age and waiting time are counted from it. `mark` is lost, late or cycle for a released event.
     """
 
     id: str
@@ -34,8 +33,8 @@ class CausalEvent:
     received: datetime | None = None
 
 
-def caused(event: CausalEvent) -> OrderedEvent:
-    """Return an event as a home takes it."""
+def to_ordered(event: CausalEvent) -> OrderedEvent:
+    """Return the store's form of an event."""
     received = None if event.received is None else _micros(event.received)
     payload = event.payload
     body = "null" if payload is None else _encode(payload).decode()
@@ -43,7 +42,7 @@ def caused(event: CausalEvent) -> OrderedEvent:
 
 
 def causal_event(taken: OrderedEvent, mark: str | None = None) -> CausalEvent:
-    """Return an event as a home gave it."""
+    """Return the event of a store's form."""
     body = taken.body
     return CausalEvent(
         id=taken.id,
@@ -56,7 +55,7 @@ def causal_event(taken: OrderedEvent, mark: str | None = None) -> CausalEvent:
 
 
 def _micros(moment: datetime) -> int:
-    """Return the µs since the epoch. Subclasses may subtract as they like, so that is not asked of them."""
+    """Return microseconds since the epoch. Computed from the fields, since subclasses may override subtraction."""
     offset = moment.utcoffset()
     if offset is None:
         raise ValueError(f"The moment {moment.isoformat()} has no time zone. Give it one, for example datetime.UTC.")
@@ -66,5 +65,5 @@ def _micros(moment: datetime) -> int:
 
 
 def micros(time: timedelta) -> int:
-    """Return the µs of a stretch of time."""
+    """Return a duration in microseconds."""
     return (time.days * 86_400 + time.seconds) * 1_000_000 + time.microseconds

@@ -1,4 +1,4 @@
-"""What the memory home of the ordering holds, and how it changes."""
+"""State of the in-memory ordering store, and its transitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.core.ordering.handling import Claim, DeliveryPolicy, OfferBatch, O
 
 NEVER: Final = 1 << 62
 _AHEAD_MICROS: Final = 5_000_000
-_FORGET_EVERY: Final = 256
+_EXPIRE_INTERVAL: Final = 256
 OPEN: Final[tuple[State, ...]] = ("waiting", "blocked", "ready", "claimed", "dead", "skipped")
 
 
@@ -35,7 +35,7 @@ class Entry:
 
 
 class MemoryState:
-    """One scope in memory. Its methods are called under `lock`."""
+    """One scope in memory. Call its methods under `lock`."""
 
     def __init__(
         self, lookback: int, *, policy: DeliveryPolicy, by_age: bool, retention: int, ticks: Callable[[], int] | None = None
@@ -46,35 +46,35 @@ class MemoryState:
         self._retention = max(retention, lookback)
         self._clock = 0
         self._ticks = ticks
-        self._offset: int | None = None  # of the time of the scope from the steady clock
+        self._offset: int | None = None  # of the scope time from the steady clock
         self._seqs = count(1)
         self._tokens = count(1)
         self._open: dict[bytes, Entry] = {}
         self._by_seq: dict[int, Entry] = {}
-        self._in_hand: set[bytes] = set()  # came a moment ago and did not have to wait: nothing else is known of them
-        self._handled: dict[bytes, int] = {}  # -> when, the oldest first
+        self._in_hand: set[bytes] = set()  # claimed on arrival, without waiting; they have no entry
+        self._handled: dict[bytes, int] = {}  # -> time of handling, oldest first
         self._count = 0
         self._followers: dict[bytes, dict[bytes, Entry]] = {}
         self._due: list[tuple[int, int, bytes]] = []
-        self._held = 0
+        self._waited = 0
 
-    def _tick(self, now: int) -> int:
+    def _advance_clock(self, now: int) -> int:
         if now + _AHEAD_MICROS < self._clock:
-            self._turn_back(now)
+            self._set_clock_back(now)
         elif now > self._clock:
             self._clock = now
         return self._clock
 
-    def _age(self, clock: int) -> int:
-        """Return the time of the scope, which a wall clock that is set does not move; it begins at that clock's time."""
+    def _scope_time(self, clock: int) -> int:
+        """Return the scope time. It starts at the wall clock's time, and later changes of the wall clock do not move it."""
         if self._ticks is None:
             return clock
         if self._offset is None:
             self._offset = clock - self._ticks()
         return self._offset + self._ticks()
 
-    def _turn_back(self, now: int) -> None:
-        """Set the clock back: it was told a moment that is yet to come."""
+    def _set_clock_back(self, now: int) -> None:
+        """Set the clock back, because an earlier call passed a time in the future."""
         self._clock = now
         if self._ticks is None:
             self._order.turn_back(now)
@@ -86,28 +86,28 @@ class MemoryState:
             elif entry.state == "claimed" and now + self.policy.lease < entry.due < NEVER:
                 self._lease(entry, now)
 
-    def _pass(self, event: OrderedEvent, now: int) -> bool:
-        """Count an event as handled that had no entry; what waits for it is released."""
+    def _count_handled(self, event: OrderedEvent, now: int) -> bool:
+        """Count an event without an entry as handled, and release its followers."""
         key = event.key
         self._in_hand.discard(key)
         if key in self._handled or key in self._open:
             return False
         if key not in self._followers and not self._order.is_given_up(key):
             self._order.position += 1
-            self._remember(key, self._age(now))
+            self._remember(key, self._scope_time(now))
             return True
         known = self._known([event])
         if event.leader_key is not None:
             known.setdefault(event.leader_key, "handled")
-        offering, clock = OfferBatch(self._order, known), self._tick(now)
-        offering.add(next(self._seqs), event, passes=True)
-        age = self._age(clock)
-        self._place(offering.decide(age, None, clock - age))
+        batch, clock = OfferBatch(self._order, known), self._advance_clock(now)
+        batch.add(next(self._seqs), event, passes=True)
+        age = self._scope_time(clock)
+        self._apply_released(batch.decide(age, None, clock - age))
         self._remember(key, age)
         return True
 
-    def _write_down(self, claim: Claim, now: int) -> Entry | None:
-        """Make an entry for a claim that had none."""
+    def _create_claimed(self, claim: Claim, now: int) -> Entry | None:
+        """Create the entry of a claim that had none."""
         event = claim.event
         self._in_hand.discard(event.key)
         if event.key in self._handled or event.key in self._open:
@@ -115,11 +115,11 @@ class MemoryState:
         known = self._known([event])
         if event.leader_key is not None:
             known.setdefault(event.leader_key, "handled")
-        offering, clock, seq = OfferBatch(self._order, known), self._tick(now), next(self._seqs)
-        offering.add(seq, event)
-        age = self._age(clock)
+        batch, clock, seq = OfferBatch(self._order, known), self._advance_clock(now), next(self._seqs)
+        batch.add(seq, event)
+        age = self._scope_time(clock)
         entry = self._add(seq, event, age)
-        self._place(offering.decide(age, None, clock - age))
+        self._apply_released(batch.decide(age, None, clock - age))
         entry.state, entry.attempts = "claimed", 1
         return entry
 
@@ -129,8 +129,8 @@ class MemoryState:
             self._followers.setdefault(event.leader_key, {})[event.key] = entry
         return entry
 
-    def _hold(self, entries: Iterable[Entry]) -> list[Claim]:
-        """Claim entries until they are finished, failed or given back."""
+    def _claim_entries(self, entries: Iterable[Entry]) -> list[Claim]:
+        """Claim entries until they are finished, failed or released."""
         claims = []
         for entry in entries:
             entry.state, entry.due, entry.attempts, entry.token = "claimed", NEVER, entry.attempts + 1, f"{next(self._tokens)}"
@@ -140,18 +140,18 @@ class MemoryState:
     def _remember(self, key: bytes, age: int) -> None:
         self._handled[key] = age
         self._count += 1
-        if not self._count % _FORGET_EVERY:
-            self._forget_old(age)
+        if not self._count % _EXPIRE_INTERVAL:
+            self._drop_old(age)
 
-    def _forget_old(self, age: int) -> None:
-        """Forget what was handled long ago."""
+    def _drop_old(self, age: int) -> None:
+        """Drop handled events that are older than the retention."""
         old = takewhile(lambda one: one[1] + self._retention <= age, self._handled.items())
         for key in [key for key, _ in old]:
             del self._handled[key]
 
     def _known(self, events: Iterable[OrderedEvent]) -> dict[bytes, State]:
         keys = {key for event in events for key in (event.key, event.leader_key) if key is not None}
-        # an event in hand is not known yet: what follows it waits, and so gets a position after it
+        # An event in hand does not count as known: its followers wait, and so get positions after it.
         return {key: state for key in keys if key not in self._in_hand and (state := self._state(key)) is not None}
 
     def _state(self, key: bytes) -> State | None:
@@ -161,12 +161,12 @@ class MemoryState:
             return "claimed"
         return "handled" if key in self._handled else None
 
-    def _place(self, released: Iterable[ReleasedEvent]) -> None:
-        for place in released:
-            entry = self._by_seq[place.seq]
-            entry.position, entry.mark = place.position, place.mark
-            self._held += place.waited
-            if place.blocked:
+    def _apply_released(self, released: Iterable[ReleasedEvent]) -> None:
+        for event in released:
+            entry = self._by_seq[event.seq]
+            entry.position, entry.mark = event.position, event.mark
+            self._waited += event.waited
+            if event.blocked:
                 entry.state = "blocked"
             else:
                 self._make_ready(entry, self._clock)
@@ -179,7 +179,7 @@ class MemoryState:
         entry.state, entry.due = "claimed", clock + self.policy.lease
         heappush(self._due, (entry.due, entry.position, entry.event.key))
 
-    def _free(self, entry: Entry, clock: int) -> bool:
+    def _is_claimable(self, entry: Entry, clock: int) -> bool:
         return entry.state == "ready" or (entry.state == "claimed" and entry.due <= clock)
 
     def _drop_stale(self) -> None:
@@ -190,34 +190,34 @@ class MemoryState:
                 return
             heappop(self._due)
 
-    def _pop_due(self, most: int, clock: int) -> list[Entry]:
-        found: dict[bytes, Entry] = {}
-        while len(found) < most:
+    def _pop_due(self, limit: int, clock: int) -> list[Entry]:
+        entries: dict[bytes, Entry] = {}
+        while len(entries) < limit:
             self._drop_stale()
             if not self._due or self._due[0][0] > clock:
                 break
             key = heappop(self._due)[2]
-            found[key] = self._open[key]
-        return list(found.values())
+            entries[key] = self._open[key]
+        return list(entries.values())
 
     def _following(self, key: bytes) -> list[Entry]:
         return sorted(self._followers.get(key, {}).values(), key=lambda entry: entry.position)
 
-    def _with_blocked(self, ready: list[Entry], most: int) -> list[Entry]:
-        taken = ready[:most]
-        for entry in taken:  # a worklist: it grows as we go
-            if len(taken) >= most:
+    def _with_blocked(self, ready: list[Entry], limit: int) -> list[Entry]:
+        taken = ready[:limit]
+        for entry in taken:  # a worklist: it grows in the loop
+            if len(taken) >= limit:
                 break
-            taken += [below for below in self._following(entry.event.key) if below.state == "blocked"][: most - len(taken)]
+            taken += [below for below in self._following(entry.event.key) if below.state == "blocked"][: limit - len(taken)]
         return taken
 
-    def _held_by(self, claim: Claim) -> Entry | None:
+    def _claimed_entry(self, claim: Claim) -> Entry | None:
         entry = self._open.get(claim.event.key)
         return entry if entry is not None and entry.state in {"claimed", "blocked"} and entry.token == claim.token else None
 
     def _finish(self, entry: Entry, clock: int) -> None:
         del self._open[entry.event.key], self._by_seq[entry.seq]
-        self._remember(entry.event.key, self._age(clock))
+        self._remember(entry.event.key, self._scope_time(clock))
         if entry.event.leader_key is not None:
             siblings = self._followers[entry.event.leader_key]
             del siblings[entry.event.key]
@@ -225,7 +225,7 @@ class MemoryState:
                 del self._followers[entry.event.leader_key]
 
     def _unblock(self, done: Iterable[Entry], clock: int) -> None:
-        """Make ready what these blocked; what the same claim took along stays in its hands."""
+        """Make the followers of these entries ready. A follower in the same claim gets a lease instead."""
         for leader in done:
             for entry in self._following(leader.event.key):
                 if entry.state == "blocked" and entry.token and entry.token == leader.token:

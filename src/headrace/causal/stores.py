@@ -1,4 +1,4 @@
-"""Open the home of an ordering: memory, a database of its own, or a home that is given."""
+"""Open the store of an ordering: memory, a database of its own, or the given store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.core.ordering.handling import DeliveryPolicy
 from headrace.ports.ordering_store import OrderingStore
 
 
-def open_home(
+def open_store(
     scope: str,
     store: OrderingStore | str | None,
     lookback: int,
@@ -19,7 +19,7 @@ def open_home(
     retention: int,
     ticks: Callable[[], int] | None,
 ) -> OrderingStore:
-    """Return the home of a scope. `store` is as in `CausalOrdering`; `lookback` and `retention` are in µs."""
+    """Return the store of a scope. `store` is as in `CausalOrdering`; `lookback` and `retention` are in µs."""
     if store is None:
         return MemoryOrderingStore(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     if isinstance(store, str):

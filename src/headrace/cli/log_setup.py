@@ -1,4 +1,4 @@
-"""Where log lines go: to standard error, as text at a terminal and as JSON lines elsewhere; a trigger's and a run's into files too."""
+"""Logging: to standard error, as text on a terminal and otherwise as JSON lines, and to the files of triggers and runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def set_up_logging(settings: Settings, *, quiet: bool = False, targets: Sequence[Finder] = ()) -> None:
-    """Send structlog and `logging` to standard error, and into the logs that `targets` find.
+    """Send structlog and `logging` to standard error, and to the logs that `targets` find.
 
-    `quiet`: warnings at the least, unless `--debug`.
+    `quiet` logs only warnings and errors, except with `--debug`.
     """
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     if quiet and not settings.debug:
@@ -39,5 +39,5 @@ def set_up_logging(settings: Settings, *, quiet: bool = False, targets: Sequence
 
 
 def _complain(error: OSError) -> None:
-    """Say on standard error that a log cannot be written; to log it would come back here."""
+    """Print on standard error that a log cannot be written. To log it would recurse."""
     sys.stderr.write(f"headrace: a log cannot be written: {error}\n")

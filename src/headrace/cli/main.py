@@ -7,35 +7,33 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from headrace.cli.commands import (
+    adopt,
     audit,
-    connections,
     db,
     dead_letters,
-    demo,
     events,
-    init,
-    keys,
+    getting_started,
     logs,
-    pipeline_dead_letters,
     processes,
     replay,
     runs,
     scopes,
+    secrets,
     send,
     status,
-    streams,
-    table_folders,
     task_runs,
+    tokens,
     triggerers,
     triggers,
-    variables,
     webhooks,
-    worker,
 )
-from headrace.cli.console import fail
+from headrace.cli.console import err, fail
 from headrace.errors import HeadraceError, SchemaError, UsageError
+from headrace.process.child import LIFELINE
+from headrace.settings import unknown_variables
 
 app = typer.Typer(
     name="headrace",
@@ -44,48 +42,49 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"]},  # groups and commands inherit it
 )
-init.add_to(app)
-processes.add_to(app)
-worker.add_to(app)
-db.add_to(app)
-demo.add_to(app)
-status.add_to(app)
-events.add_to(app)
-triggers.add_to(app)
-triggerers.add_to(app)
-runs.add_to(app)
-task_runs.add_to(app)
-scopes.add_to(app)
-table_folders.add_to(app)
-streams.add_to(app)
-logs.add_to(app)
-send.add_to(app)
-replay.add_to(app)
-audit.add_to(app)
-dead_letters.add_to(app)
-pipeline_dead_letters.add_to(dead_letters.group)
-connections.add_to(app)
-variables.add_to(app)
-webhooks.add_to(app)
-keys.add_to(app)
+for commands in (
+    getting_started,
+    processes,
+    db,
+    status,
+    events,
+    triggers,
+    triggerers,
+    runs,
+    task_runs,
+    scopes,
+    adopt,
+    logs,
+    send,
+    replay,
+    audit,
+    dead_letters,
+    secrets,
+    webhooks,
+    tokens,
+):
+    commands.add_to(app)
 
 
 @app.callback()
-def _everywhere(debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and log everything.")] = False) -> None:
+def _prepare(debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks and log all levels.")] = False) -> None:
     if debug:
         os.environ["HEADRACE_DEBUG"] = "true"
         os.environ["HEADRACE_LOG_LEVEL"] = "debug"
+    if LIFELINE not in os.environ:  # a child process has the variables of its parent, which has printed this
+        for variable in unknown_variables():
+            err.print(f"[yellow]warning:[/] the variable {escape(variable)} is unknown and has no effect.")
 
 
 def exit_code(error: HeadraceError) -> int:
-    """Return the exit code of a command that ended with `error`: 2 where the command, a setting or the version is wrong, else 1."""
+    """Return the exit code for an error: 2 for a wrong command, setting or version, otherwise 1."""
     return 2 if isinstance(error, UsageError | SchemaError) else 1
 
 
 def run() -> None:
-    """Run the command line; one clear message instead of a traceback, unless `--debug`."""
+    """Run the command line. An error is printed as one message, or with `--debug` as a traceback."""
     try:
         app()
     except HeadraceError as error:
@@ -96,5 +95,5 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left, as `head` does: that is no error
+        sys.stderr.close()  # the reader of the output ended, as `head` does
         sys.exit(0)

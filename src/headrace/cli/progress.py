@@ -1,4 +1,4 @@
-"""Progress of long work on a terminal: a line with a bar for each phase."""
+"""Progress of long work on a terminal, with a bar for each phase."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from headrace.cli.console import err
 
 
-class ShownProgress:
-    """Shows how much of each phase is done, with the time that it took unless the lines go when all is done (`transient`)."""
+class ProgressBars:
+    """Shows the progress of each phase. `transient` removes the bars at the end and omits the elapsed time."""
 
     def __init__(self, unit: str = "", *, transient: bool = False) -> None:
         columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}" + f" {unit}".rstrip())]
@@ -27,8 +27,8 @@ class ShownProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._progress.stop()
 
-    def tell(self, phase: str, done: int, total: int) -> None:
-        """Show how far a phase is."""
+    def update(self, phase: str, done: int, total: int) -> None:
+        """Show the progress of a phase."""
         if phase not in self._tasks:
             self._tasks[phase] = self._progress.add_task(escape(phase), total=total)
         self._progress.update(self._tasks[phase], completed=min(done, total), total=total)

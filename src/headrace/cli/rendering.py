@@ -1,9 +1,13 @@
-"""How the command line shows what the api knows: plain aligned tables, or JSON for programs."""
+"""Rendering of responses: as a table or a list of facts for users, or as JSON for programs.
+
+On a terminal, a table that does not fit is printed as a block for each row. Elsewhere, each row is one line: nothing is cut or wrapped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
 
 from pydantic import BaseModel
 from rich import box
@@ -13,76 +17,104 @@ from rich.text import Text
 
 from headrace.cli.console import out, safe
 
-_PADDING = 3
-_LEAST_WRAPPED = 16
+_PADDING: Final = 3
+_MIN_WRAPPED_WIDTH: Final = 16
 
 Cell = str | int | float | None
 
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
-    """Print a table. A column's name begins with '#' for numbers, '!' for trouble (red), '~' for what may be long; '!' and '~' wrap.
+class Column(NamedTuple):
+    """The heading of a column, and how its cells are shown. `wraps` permits a terminal to wrap them."""
 
-    Elsewhere than at a terminal each row is one line, and nothing is cut or wrapped.
-    """
-    rows = list(rows)
-    if not rows:
-        out.print(empty, markup=False)
-    elif out.is_terminal:
-        _show_table(columns, rows)
+    name: str
+    justify: Literal["left", "right"] = "left"
+    wraps: bool = False
+    style: str = ""
+
+
+Columns = Sequence[str | Column]
+
+
+def number(name: str) -> Column:
+    """Return a column of numbers."""
+    return Column(name, justify="right")
+
+
+def long(name: str) -> Column:
+    """Return a column of texts that may be long."""
+    return Column(name, wraps=True)
+
+
+def problem(name: str) -> Column:
+    """Return a column of errors and other problems."""
+    return Column(name, wraps=True, style="red")
+
+
+def render(response: BaseModel, columns: Columns, rows: Iterable[Sequence[Cell]], *, json: bool, empty: str) -> None:
+    """Print a list: the response as JSON, or its rows as a table. `empty` is printed if there are no rows."""
+    if json:
+        print_json(response)
     else:
-        _show_plain(columns, rows)
+        print_table(columns, rows, empty=empty)
 
 
-def _show_plain(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    names = [column.lstrip("#!~") for column in columns]
-    texts = [names, *([_cell(column, value).plain.replace("\n", " ") for column, value in zip(columns, row, strict=True)] for row in rows)]
-    widths = [max(cell_len(text) for text in column) for column in zip(*texts, strict=True)]
-    for line in texts:
-        padded = (_padded(text, width, column) for text, width, column in zip(line, widths, columns, strict=True))
-        out.print("  ".join(padded).rstrip(), markup=False, no_wrap=True, overflow="ignore", crop=False)
+def render_facts(response: BaseModel, facts: Mapping[str, object], *, json: bool, text: str = "") -> None:
+    """Print one resource: the response as JSON, or its facts as a table of names and values, followed by a text."""
+    if json:
+        print_json(response)
+        return
+    print_table(["name", long("value")], [(name, None if value is None else str(value)) for name, value in facts.items()])
+    if text:
+        out.print(text, markup=False)
 
 
-def _padded(text: str, width: int, column: str) -> str:
-    space = " " * (width - cell_len(text))
-    return space + text if column.startswith("#") else text + space
+def print_json(response: BaseModel) -> None:
+    """Print a response as JSON."""
+    out.print(response.model_dump_json(indent=2), markup=False)
 
 
-def _show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in columns:
-        long = column.startswith(("!", "~"))
-        table.add_column(column.lstrip("#!~"), justify="right" if column.startswith("#") else "left", overflow="fold", no_wrap=not long)
-    for row in rows:
-        table.add_row(*(_cell(column, value) for column, value in zip(columns, row, strict=True)))
-    # what does not wrap is never cut: such a table is wider than the terminal, which wraps it
-    fixed = [column for column in table.columns if column.no_wrap]
-    least = sum(max(cell_len(str(cell)) for cell in (column.header, *column.cells)) for column in fixed)
-    out.print(table, width=max(out.width, least + _PADDING * len(columns) + _LEAST_WRAPPED * (len(columns) - len(fixed))))
+def print_table(columns: Columns, rows: Iterable[Sequence[Cell]], *, empty: str = "") -> None:
+    """Print a table, or the text `empty` if there are no rows."""
+    headings = [Column(column) if isinstance(column, str) else column for column in columns]
+    cells = [[_text(column, value) for column, value in zip(headings, row, strict=True)] for row in rows]
+    if not cells:
+        out.print(empty, markup=False)
+    elif not out.is_terminal:
+        _print_lines(headings, cells)
+    elif _min_width(headings, cells) <= out.width:
+        _print_table(headings, cells)
+    else:
+        _print_blocks(headings, cells)
 
 
-def show_json(what: BaseModel) -> None:
-    """Print JSON, as the api gave it."""
-    out.print(what.model_dump_json(indent=2), markup=False)
+def ago(time: datetime) -> str:
+    """Return the time since then in its largest unit: `3 min ago`."""
+    return f"{_length((datetime.now(UTC) - time).total_seconds())} ago"
 
 
-def ago(moment: datetime) -> str:
-    """Return how long ago something was, in words as short as they can be."""
-    return f"{_length((datetime.now(UTC) - moment).total_seconds())} ago"
+def ago_or_ahead(time: datetime) -> str:
+    """Return the time since then, or until then: `in 3 min`."""
+    ahead = (time - datetime.now(UTC)).total_seconds()
+    return f"in {_length(ahead)}" if ahead > 0 else ago(time)
 
 
-def when(moment: datetime) -> str:
-    """Return how long ago something was, or in how long it will be."""
-    ahead = (moment - datetime.now(UTC)).total_seconds()
-    return f"in {_length(ahead)}" if ahead > 0 else ago(moment)
-
-
-def lasts(seconds: float) -> str:
-    """Return how long something lasts, in its two largest units."""
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units: `2 h 5 min`."""
     whole = max(0, round(seconds))
-    for unit, size, rest, of in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+    for unit, size, smaller_unit, smaller_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:
-            return f"{whole // size} {unit} {whole % size // of} {rest}"
+            return f"{whole // size} {unit} {whole % size // smaller_size} {smaller_unit}"
     return f"{whole} s"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun: `1 message`, `2 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of a text, such as the message of an error with its traceback."""
+    return (text or "").partition("\n")[0]
 
 
 def _length(seconds: float) -> str:
@@ -93,8 +125,50 @@ def _length(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _cell(column: str, value: Cell) -> Text:
+def _text(column: Column, value: Cell) -> Text:
     if value is None:
         return Text("-", style="dim")
     text = f"{value:,}" if isinstance(value, int) else str(value)
-    return Text(safe(text), style="red" if column.startswith("!") and text else "")
+    return Text(safe(text), style=column.style if text else "")
+
+
+def _min_width(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> int:
+    """Return the width of the table with the columns that wrap at their narrowest."""
+    widths = [max(cell_len(text) for text in (column.name, *(str(row[at]) for row in rows))) for at, column in enumerate(columns)]
+    narrow = (min(width, _MIN_WRAPPED_WIDTH) if column.wraps else width for column, width in zip(columns, widths, strict=True))
+    return sum(narrow) + _PADDING * (len(columns) - 1)
+
+
+def _print_lines(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> None:
+    lines = [[column.name for column in columns], *([text.plain.replace("\n", " ") for text in row] for row in rows)]
+    widths = [max(cell_len(text) for text in texts) for texts in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (_padded(text, width, column) for text, width, column in zip(line, widths, columns, strict=True))
+        out.print("  ".join(padded).rstrip(), markup=False, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _padded(text: str, width: int, column: Column) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if column.justify == "right" else text + space
+
+
+def _print_table(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.name, justify=column.justify, overflow="fold", no_wrap=not column.wraps)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _print_blocks(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> None:
+    """Print each row as a block of names and values, for a terminal that is narrower than the table."""
+    for row in rows:
+        block = Table.grid(padding=(0, 2))
+        block.add_column(style="bold", no_wrap=True)
+        block.add_column(overflow="fold")
+        for column, text in zip(columns, row, strict=True):
+            if text.plain:
+                block.add_row(column.name, text)
+        out.print(block)
+        out.print()

@@ -1,4 +1,4 @@
-"""Secrets that are typed, piped or given: never shown, and never requested without a terminal."""
+"""Read secrets from a flag, a pipe or a prompt. They are never printed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import typer
 
 from headrace.errors import UsageError
 
-LONGEST = 64 * 1024
+MAX_CHARACTERS = 64 * 1024
 
 
-def secret_text(given: str | None, what: str) -> str:
-    """Return `given`, or what comes from standard input, or what a person types without its being shown.
+def secret_text(value: str | None, what: str) -> str:
+    """Return `value`, or the text of standard input, or on a terminal the text of a prompt that hides it.
 
     Raises:
-        UsageError: There is nothing, or too much.
+        UsageError: The text is empty or too long.
     """
-    if given is None and sys.stdin.isatty():
-        given = str(typer.prompt(what, hide_input=True, err=True))
-    elif given is None:
-        given = sys.stdin.read(LONGEST + 1).removesuffix("\n")
-    if not given:
-        raise UsageError(f"There is no {what.lower()}.", hint="Type it, pipe it in, or give it as a flag.")
-    if len(given) > LONGEST:
-        raise UsageError(f"The {what.lower()} is longer than {LONGEST:,} characters.")
-    return given
+    if value is None and sys.stdin.isatty():
+        value = str(typer.prompt(what, hide_input=True, err=True))
+    elif value is None:
+        value = sys.stdin.read(MAX_CHARACTERS + 1).removesuffix("\n")
+    if not value:
+        raise UsageError(f"There is no {what.lower()}.", hint="Type it, pipe it in, or pass it as a flag.")
+    if len(value) > MAX_CHARACTERS:
+        raise UsageError(f"The {what.lower()} is longer than {MAX_CHARACTERS:,} characters.")
+    return value

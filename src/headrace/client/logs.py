@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from urllib.parse import quote
 
 import httpx
 
 from headrace.client.http.responses import CONNECT_SECONDS, bearer, options, raise_for_problem, translate_transport_errors
 from headrace.logs.query import END, JOB, LogQuery
+from headrace.wire.calls.admin import GET_RUN_LOG, GET_TRIGGER_LOG
 
 
 class LogClient:
@@ -18,36 +18,36 @@ class LogClient:
         self._url = url.rstrip("/")
         self._shown = {} if token is None else bearer(token)
 
-    def trigger(self, called: str, job_id: int | None, asked: LogQuery) -> Iterator[str]:
-        """Yield the log of a trigger, given its name or id: of one job, else of the one that runs it now or ran it last."""
-        return self._lines(f"/api/v1/logs/triggers/{quote(called, safe='')}", {} if job_id is None else {"job": str(job_id)}, asked)
+    def trigger(self, called: str, job_id: int | None, query: LogQuery) -> Iterator[str]:
+        """Yield the log of a trigger, given its name or id: of one job, else of its current or last job."""
+        return self._lines(GET_TRIGGER_LOG.url({"called": called}), {} if job_id is None else {"job": str(job_id)}, query)
 
-    def run(self, called: str, asked: LogQuery) -> Iterator[str]:
+    def run(self, called: str, query: LogQuery) -> Iterator[str]:
         """Yield the log of a run, given its id or the beginning of it."""
-        return self._lines(f"/api/v1/logs/runs/{quote(called, safe='')}", {}, asked)
+        return self._lines(GET_RUN_LOG.url({"called": called}), {}, query)
 
-    def _lines(self, path: str, params: dict[str, str], asked: LogQuery) -> Iterator[str]:
+    def _lines(self, path: str, params: dict[str, str], query: LogQuery) -> Iterator[str]:
         with httpx.Client(**options(self._url) | {"timeout": httpx.Timeout(CONNECT_SECONDS, read=None)}) as http:
             while True:
                 with (
                     translate_transport_errors(self._url),
-                    http.stream("GET", path, params=params | asked.query(), headers=self._shown) as response,
+                    http.stream("GET", path, params=params | query.query(), headers=self._shown) as response,
                 ):
                     if not response.is_success:
                         response.read()
                         raise_for_problem(response)
-                    before = asked
+                    before = query
                     if END in response.headers:
-                        asked = LogQuery(after=int(response.headers[END]))
+                        query = LogQuery(after=int(response.headers[END]))
                     if JOB in response.headers:
                         params = {"job": response.headers[JOB]}  # so that the next page is one of the same log
                     yield from _split(response.iter_bytes())
-                if before.follow or before.after == asked.after:
+                if before.follow or before.after == query.after:
                     return
 
 
 def _split(chunks: Iterable[bytes]) -> Generator[str]:
-    """Yield the whole lines of what comes in pieces; JSON alone says where a line ends: at a newline."""
+    """Yield the whole lines of received chunks. Only a newline ends a line of JSON."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from headrace.wire.pipelines.plans import Plan, PlanPage
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of what a page has before it is written as JSON, which takes a third more; one item may have more."""
+"""Maximum bytes of a page's items before base64, which adds a third. A single item may exceed it."""
 _ITEM_BYTES: Final = 100
 """Bytes that an item counts for beside its data."""
 _RUN_BYTES: Final = 400
@@ -18,7 +18,7 @@ _Item: TypeAlias = tuple[str, Any, int]
 
 
 def paged(plan: Plan) -> tuple[list[PlanPage], Plan]:
-    """Return the pages to send first, and the plan to send after them: the whole plan, where that is small."""
+    """Return the pages to send first, and the plan to send after them. A small plan has no pages."""
     if sum(size for _, _, size in _items(plan)) <= MAX_PAGE_BYTES:
         return [], plan
     pages: list[PlanPage] = []

@@ -1,17 +1,25 @@
-"""What the API knows of a scope's runs, read page by page."""
+"""The API's ledger of a scope's runs, read page by page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from headrace.client.admin.client import AdminClient
-from headrace.wire.pipelines.plans import OpenRun, OpenRuns, ScopeState
-from headrace.wire.pipelines.scope_audit import LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
+from headrace.wire.calls.admin import (
+    GET_LEDGER_DEAD_LETTERS,
+    GET_LEDGER_FIRINGS,
+    GET_LEDGER_OPEN_RUNS,
+    GET_LEDGER_RUNS,
+    GET_LEDGER_STATE,
+    GET_SCOPE_LEDGER,
+)
+from headrace.wire.calls.call import Query
+from headrace.wire.pipelines.plans import OpenRun
+from headrace.wire.pipelines.scope_audit import LedgerDeadLetter, LedgerRun, ScopeLedger
 
 
 class Firings(NamedTuple):
@@ -23,8 +31,8 @@ class Firings(NamedTuple):
 
 
 def read_ledger(client: AdminClient, scope: str) -> ScopeLedger:
-    """Return how far the scope is. Raises `ApiRefused` where there is none of this name."""
-    return ScopeLedger.model_validate(client.scope_ledger(scope))
+    """Return the position of the scope. Raises `ApiRefused` if no scope has this name."""
+    return client.request(GET_SCOPE_LEDGER, None, scope=scope)
 
 
 def read_state(client: AdminClient, ledger: ScopeLedger) -> dict[str, bytes]:
@@ -32,8 +40,8 @@ def read_state(client: AdminClient, ledger: ScopeLedger) -> dict[str, bytes]:
     entries: dict[str, bytes] = {}
     after: str | None = ""
     while after is not None:
-        found = client.scope_ledger(ledger.scope, "state", incarnation=ledger.incarnation, after=after)
-        page = ScopeState.model_validate_json(msgspec.json.encode(found))  # base64 is bytes in JSON alone
+        query: Query = {"incarnation": ledger.incarnation, "after": after}
+        page = client.request(GET_LEDGER_STATE, None, query=query, scope=ledger.scope)
         entries |= page.entries
         after = page.after
     return entries
@@ -44,19 +52,18 @@ def read_open_runs(client: AdminClient, ledger: ScopeLedger) -> list[OpenRun]:
     runs: list[OpenRun] = []
     while True:
         after = {"batch": runs[-1].batch, "number": runs[-1].number} if runs else {}
-        found = client.scope_ledger(ledger.scope, "open", incarnation=ledger.incarnation, **after)
-        page = OpenRuns.model_validate_json(msgspec.json.encode(found)).runs
+        page = client.request(GET_LEDGER_OPEN_RUNS, None, query={"incarnation": ledger.incarnation, **after}, scope=ledger.scope).runs
         if not page:
             return runs
         runs += page
 
 
-def read_letters(client: AdminClient, scope: str) -> Iterator[LedgerLetter]:
+def read_letters(client: AdminClient, scope: str) -> Iterator[LedgerDeadLetter]:
     """Yield the scope's dead letters."""
     after: str | None = ""
     while after is not None:
-        page = LedgerLetters.model_validate(client.scope_ledger(scope, "letters", after=after))
-        yield from page.letters
+        page = client.request(GET_LEDGER_DEAD_LETTERS, None, query={"after": after}, scope=scope)
+        yield from page.dead_letters
         after = page.after
 
 
@@ -64,7 +71,7 @@ def read_runs(client: AdminClient, scope: str) -> Iterator[LedgerRun]:
     """Yield the scope's runs that succeeded."""
     after: str | None = ""
     while after is not None:
-        page = LedgerRuns.model_validate(client.scope_ledger(scope, "runs", after=after))
+        page = client.request(GET_LEDGER_RUNS, None, query={"after": after}, scope=scope)
         yield from page.runs
         after = page.after
 
@@ -75,7 +82,8 @@ def read_firings(client: AdminClient, ledger: ScopeLedger, first: int) -> Firing
     names: dict[int, str] = {}
     after: dict[str, int] = {"after": first - 1}
     while after:
-        page = LedgerFirings.model_validate(client.scope_ledger(ledger.scope, "firings", to=ledger.cursor, again=ledger.again, **after))
+        query: Query = {"to": ledger.cursor, "again": ledger.again, **after}
+        page = client.request(GET_LEDGER_FIRINGS, None, query=query, scope=ledger.scope)
         seqs.append(np.array(page.seqs, dtype=np.int64))
         fired.append(np.array(page.fired, dtype=np.int64))
         names |= page.names

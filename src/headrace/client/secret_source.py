@@ -1,49 +1,42 @@
-"""How a process fetches connections and variables: as its job, over the client that it has."""
+"""Fetch connections and variables as the job of a process, with its client."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TypeAlias
-from urllib.parse import quote
 
-from headrace.client.http.responses import translate_decode_errors
-from headrace.triggers.secrets import LONGEST_WAIT, Kind, SecretBackend
+from headrace.client.job import JobClient
+from headrace.client.triggerer import TriggererClient
+from headrace.triggers.secrets import MAX_WAIT_SECONDS, Kind, SecretBackend
+from headrace.wire.calls.execution import GET_CONNECTION, GET_VARIABLE
 from headrace.wire.secrets import ConnectionValue, VariableValue
 
-Get: TypeAlias = Callable[[str], bytes]
-GetAsync: TypeAlias = Callable[[str], Awaitable[bytes]]
-Answer: TypeAlias = ConnectionValue | VariableValue
+Value: TypeAlias = ConnectionValue | VariableValue
 
 
-def blocking_source(get: Get) -> SecretBackend:
-    """Return a source over `get`, which sends a GET for a path and blocks until it has the body."""
+def blocking_source(client: JobClient) -> SecretBackend:
+    """Return a source that blocks until `client` has the response."""
 
-    def ask(kind: Kind, name: str) -> Answer:
-        return _read(kind, get(_path(kind, name)))
+    def get(kind: Kind, name: str) -> Value:
+        if kind == "connection":
+            return client.request(GET_CONNECTION, None, id=name)
+        return client.request(GET_VARIABLE, None, key=name)
 
-    async def ask_async(kind: Kind, name: str) -> Answer:
-        return await asyncio.to_thread(ask, kind, name)
+    async def get_async(kind: Kind, name: str) -> Value:
+        return await asyncio.to_thread(get, kind, name)
 
-    return SecretBackend(ask, ask_async)
-
-
-def async_source(get: GetAsync, loop: asyncio.AbstractEventLoop) -> SecretBackend:
-    """Return a source over `get`, which is awaited in `loop`; threads beside the loop wait for it."""
-
-    async def ask_async(kind: Kind, name: str) -> Answer:
-        return _read(kind, await get(_path(kind, name)))
-
-    def ask(kind: Kind, name: str) -> Answer:
-        return asyncio.run_coroutine_threadsafe(ask_async(kind, name), loop).result(LONGEST_WAIT)
-
-    return SecretBackend(ask, ask_async)
+    return SecretBackend(get, get_async)
 
 
-def _path(kind: Kind, name: str) -> str:
-    return f"/execution/{kind}s/{quote(name, safe='')}"
+def async_source(client: TriggererClient, loop: asyncio.AbstractEventLoop) -> SecretBackend:
+    """Return a source whose requests `client` sends in `loop`; other threads wait for the response."""
 
+    async def get_async(kind: Kind, name: str) -> Value:
+        if kind == "connection":
+            return await client.request(GET_CONNECTION, None, id=name)
+        return await client.request(GET_VARIABLE, None, key=name)
 
-def _read(kind: Kind, body: bytes) -> Answer:
-    with translate_decode_errors("the api"):
-        return (ConnectionValue if kind == "connection" else VariableValue).model_validate_json(body)
+    def get(kind: Kind, name: str) -> Value:
+        return asyncio.run_coroutine_threadsafe(get_async(kind, name), loop).result(MAX_WAIT_SECONDS)
+
+    return SecretBackend(get, get_async)

@@ -1,4 +1,4 @@
-"""How a pipeline is fed: which of its events make up one run, and when. Every event is in exactly one run, whatever the policy."""
+"""Batch policies: which events of a pipeline share a run, and when it is due. Every event is in exactly one run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Debounce:
-    """One run for what comes close together: once nothing has come for `seconds`, or `most` events are held."""
+    """A run takes events up to a pause of `seconds` without a new one, or `max_events` events."""
 
     seconds: float
-    most: int = 10_000
+    max_events: int = 10_000
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0 or self.most < 1:
-            raise ValueError("a Debounce has seconds > 0 and most >= 1")
+        if self.seconds <= 0 or self.max_events < 1:
+            raise ValueError("a Debounce has seconds > 0 and max_events >= 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One run for every `size` events; fewer only where the first of them has been held for `seconds` (None: never)."""
+    """A run takes `size` events, or fewer once the first of them is held for `seconds` (None: no limit)."""
 
     size: int
     seconds: float | None = None
@@ -47,8 +47,8 @@ def due_batches(policy: BatchPolicy, held: int, first: int, last: int, now: int)
     if policy == "each":
         return [1] * held
     if isinstance(policy, Debounce):
-        runs = [policy.most] * (held // policy.most)
-        left = held % policy.most
+        runs = [policy.max_events] * (held // policy.max_events)
+        left = held % policy.max_events
         return [*runs, left] if left and now - last >= policy.seconds * _MICROS else runs
     runs = [policy.size] * (held // policy.size)
     left = held % policy.size
@@ -57,5 +57,5 @@ def due_batches(policy: BatchPolicy, held: int, first: int, last: int, now: int)
 
 
 def policy_name(policy: BatchPolicy) -> str:
-    """Return the policy as it is told to the api and to people."""
+    """Return the policy as text, for the API and for users."""
     return policy if isinstance(policy, str) else repr(policy)

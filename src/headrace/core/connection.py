@@ -1,4 +1,4 @@
-"""How to reach a system: where it is and who we are to it. What is secret in it never shows in a `repr`."""
+"""Access data of external systems. The `repr` of a connection has no secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = """Like this: postgresql://ada:secret@db.example/flights?sslmode=requi
 
 @dataclass(frozen=True)
 class Connection:
-    """One connection. `kind` says what it leads to (`postgresql`, `http`, …); `extra` is whatever else the system wants to know."""
+    """Access data of one system. `kind` is its type (`postgresql`, `http`, …); `extra` has further settings of that system."""
 
     id: str
     kind: str
@@ -33,23 +33,23 @@ class Connection:
 
     @property
     def url(self) -> str:
-        """The connection as a URI, with its password; `extra` is the query."""
+        """The connection as a URI with its password; `extra` is the query."""
         user = quote(self.login or "", safe="")
         if self.password is not None:
             user += f":{quote(self.password, safe='')}"
         host = f"[{self.host}]" if self.host and ":" in self.host else self.host or ""
-        place = f"{user}@{host}" if user else host
+        authority = f"{user}@{host}" if user else host
         port = "" if self.port is None else f":{self.port}"
         path = "" if self.database is None else f"/{quote(self.database, safe='/')}"
         query = urlencode({name: value if isinstance(value, str) else json.dumps(value) for name, value in self.extra.items()})
-        return f"{self.kind}://{place}{port}{path}" + (f"?{query}" if query else "")
+        return f"{self.kind}://{authority}{port}{path}" + (f"?{query}" if query else "")
 
     def secrets(self) -> list[str]:
-        """Return every text in it that must not be shown: the password, and the texts in `extra`."""
+        """Return all secret texts: the password and the texts in `extra`."""
         return [text for text in (self.password, *_texts(self.extra)) if text]
 
     def fields(self) -> dict[str, Any]:
-        """Return what it holds, as JSON keeps it."""
+        """Return the fields as JSON."""
         held = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
         return held | {"extra": dict(self.extra)}
 
@@ -80,15 +80,15 @@ def _from_uri(id: str, text: str) -> Connection:
 
 
 def _from_json(id: str, text: str) -> Connection:
-    found = json.loads(text)
-    extra = found.pop("extra", None) or {}
-    if found.keys() - set(FIELDS) or not isinstance(extra, dict):
+    fields = json.loads(text)
+    extra = fields.pop("extra", None) or {}
+    if fields.keys() - set(FIELDS) or not isinstance(extra, dict):
         raise ValueError("unknown fields")
-    for name, value in found.items():
-        wanted = int if name == "port" else str
-        if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
+    for name, value in fields.items():
+        expected = int if name == "port" else str
+        if value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
             raise ValueError("a field of the wrong kind")
-    return Connection(id, extra=extra, **found)
+    return Connection(id, extra=extra, **fields)
 
 
 def _unquoted(text: str | None) -> str | None:

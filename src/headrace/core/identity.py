@@ -1,4 +1,4 @@
-"""What makes an event one event: its (source, id), and the 16-byte key derived from it."""
+"""The identity of an event: its (source, id), and the 16-byte key derived from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import NewType
 
 EventKey = NewType("EventKey", bytes)
-"""16 bytes that stand for one (source, id), in the log, in the ordering state and in Spark."""
+"""16 bytes that identify one (source, id), in the log, in the ordering state and in Spark."""
 
 KEY_BYTES = 16
 

@@ -1,7 +1,7 @@
-"""Which of many stretches of numbers hold a given one, found by equality alone, as an index of a database can.
+"""Intervals of numbers that contain a given number, found by equality alone, as a database index can.
 
-A stretch belongs to one node of a binary tree over all numbers: the lowest one that has both its ends below it. What holds a number
-belongs to a node above that number, and there are only 63 of them.
+An interval belongs to one node of a binary tree over all numbers: the lowest node with both its ends below. Every interval that contains
+a number belongs to one of the 63 nodes above that number.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import Final
 
 LEVELS: Final = 62
-"""Numbers are below 2**62, so that a node is a number that databases have."""
+"""Numbers are below 2**62, so that a node fits into 64 bits."""
 
 
 def interval_node(first: int, last: int) -> int | None:
-    """Return the node of the stretch from `first` to `last`; None where there is no such stretch."""
+    """Return the node of the interval from `first` to `last`, or None if it is invalid."""
     if not 0 <= first <= last < 1 << LEVELS:
         return None
     return _node(first, (first ^ last).bit_length())
 
 
 def covering_nodes(number: int) -> list[int]:
-    """Return the nodes of all stretches that may hold the number."""
+    """Return the nodes of all intervals that can contain the number."""
     return [_node(number, level) for level in range(LEVELS + 1)] if 0 <= number < 1 << LEVELS else []
 
 
 def _node(number: int, level: int) -> int:
-    """Return the node above a number, so many levels up: its path from the root, a one, and a zero for each level below it."""
+    """Return the node `level` levels above a number: its path from the root, a one, and a zero for each level below it."""
     return ((number >> level) << (level + 1)) | (1 << level)

@@ -1,4 +1,4 @@
-"""What leases are balanced in: triggers that share a stream are one unit, and a trigger that polls alone is a unit of its own."""
+"""Lease units: triggers that share a stream are one unit, and a trigger that polls alone is a unit of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Trigger(NamedTuple):
-    """One trigger and who has it: `holder` holds its lease, `stopping` was told to let it go and has not yet said that it did."""
+    """One trigger and its jobs: `holder` holds its lease; `stopping` was requested to release it, and has not confirmed it yet."""
 
     id: int
     stream: str | None
@@ -19,7 +19,7 @@ class Trigger(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One running triggerer. A `draining` one gives all back; one that is not `listening` is given nothing while others can have it."""
+    """One running triggerer. A `draining` one releases all units. One that is not `listening` gets units only if no other can."""
 
     id: int
     capacity: int
@@ -33,10 +33,10 @@ class Job(NamedTuple):
 
 
 class LeaseUnit(NamedTuple):
-    """Triggers that go together: `size` of them, of which the one with the id `order` was declared first.
+    """Triggers that are leased together: `size` of them; the one with the id `order` was declared first.
 
-    `stopping` are the jobs that have yet to say that they let go of some of it; it is `leaving` where its holder was told to give it back,
-    and `idle` where nothing of it would run. There is one for each trigger that polls alone, so it is made to be made quickly.
+    `stopping` are the jobs that have not confirmed the release of some of its triggers. It is `leaving` if its holder was requested to
+    release it, and `idle` if none of its triggers would run. There is one for each trigger that polls alone, so its creation is fast.
     """
 
     order: int
@@ -50,24 +50,24 @@ class LeaseUnit(NamedTuple):
     idle: bool
 
     def ids(self) -> list[int]:
-        """Return its triggers, in the order in which they were declared."""
+        """Return its triggers in the order of declaration."""
         return [trigger.id for trigger in self.triggers]
 
     def held(self) -> list[int]:
-        """Return its triggers that are held and not given back yet."""
+        """Return its triggers that are leased and not being released."""
         return [trigger.id for trigger in self.triggers if trigger.holder not in (None, trigger.stopping)]
 
     def free_for(self, job_id: int) -> list[int]:
-        """Return its triggers that the job could claim now: those that no job holds or still has to stop."""
+        """Return its triggers that the job could claim now: no other job holds them or still has to stop them."""
         return [trigger.id for trigger in self.triggers if trigger.holder is None and trigger.stopping in (None, job_id)]
 
 
-NOBODY: frozenset[int] = frozenset()
+NO_JOBS: frozenset[int] = frozenset()
 
 
 def units(triggers: Iterable[Trigger]) -> list[LeaseUnit]:
-    """Return the units that the triggers make; in the order in which to claim them."""
-    made: list[LeaseUnit] = []
+    """Return the units of the triggers, in the order in which to claim them."""
+    result: list[LeaseUnit] = []
     groups: dict[str, list[Trigger]] = {}
     alone: dict[str, frozenset[str]] = {}
     for trigger in triggers:
@@ -78,10 +78,12 @@ def units(triggers: Iterable[Trigger]) -> list[LeaseUnit]:
         if queues is None:
             queues = alone[trigger.queue] = frozenset({trigger.queue})
         one, _, _, priority, holder, stopping, parked = trigger
-        told = NOBODY if stopping is None else frozenset({stopping})
-        made.append(LeaseUnit(one, 1, (trigger,), queues, priority, holder, told, holder is not None and stopping == holder, parked))
-    made += [_together(sorted(group)) for group in groups.values()]
-    return sorted(made, key=by_claim)
+        stopping_jobs = NO_JOBS if stopping is None else frozenset({stopping})
+        result.append(
+            LeaseUnit(one, 1, (trigger,), queues, priority, holder, stopping_jobs, holder is not None and stopping == holder, parked)
+        )
+    result += [_unit_of(sorted(group)) for group in groups.values()]
+    return sorted(result, key=by_claim)
 
 
 def by_claim(unit: LeaseUnit) -> tuple[int, int]:
@@ -89,10 +91,10 @@ def by_claim(unit: LeaseUnit) -> tuple[int, int]:
     return -unit.priority, unit.order
 
 
-def _together(group: Sequence[Trigger]) -> LeaseUnit:
-    # one pass with plain names: there may be 10,000 triggers, looked at in the writer's transaction
+def _unit_of(group: Sequence[Trigger]) -> LeaseUnit:
+    # one pass with local names: there may be 10,000 triggers, and this runs in the writer's transaction
     queues: set[str] = set()
-    told: set[int] = set()
+    stopping_jobs: set[int] = set()
     holder: int | None = None
     leaving, idle = False, True
     priority = group[0].priority
@@ -100,9 +102,9 @@ def _together(group: Sequence[Trigger]) -> LeaseUnit:
         queues.add(queue)
         priority = max(priority, urgency)
         if stopping is not None:
-            told.add(stopping)
+            stopping_jobs.add(stopping)
         if held_by is not None:
             holder = held_by if holder is None else holder
             leaving = leaving or held_by == stopping
         idle = idle and parked
-    return LeaseUnit(group[0].id, len(group), tuple(group), frozenset(queues), priority, holder, frozenset(told), leaving, idle)
+    return LeaseUnit(group[0].id, len(group), tuple(group), frozenset(queues), priority, holder, frozenset(stopping_jobs), leaving, idle)

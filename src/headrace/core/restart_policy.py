@@ -1,38 +1,38 @@
-"""When a trigger that failed starts again, and when it does not: longer waits each time, and after too many in a row none."""
+"""Restarts of failed triggers: exponentially longer waits, and a limit of failures in a row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIRST = 1.0  # seconds
-MOST = 60.0  # seconds
+MIN_WAIT_SECONDS = 1.0  # seconds
+MAX_WAIT_SECONDS = 60.0  # seconds
 LONG_LIFE = 60.0  # seconds; a longer life resets the count
 MAX_RESTARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class RestartDecision:
-    """How often it has failed in a row now, and in how many seconds it starts again. None: it is parked."""
+    """The number of failures in a row, and the seconds until the restart, or None if the trigger is parked."""
 
     restarts: int
     retry_in: float | None
 
 
-def next_restart(restarts: int, lived: float, limit: int, spread: float, *, upstream: bool = False) -> RestartDecision:
-    """Return what becomes of a trigger that failed after it had `lived` so many seconds, and `restarts` failures in a row before.
+def next_restart(restarts: int, uptime: float, limit: int, jitter: float, *, upstream: bool = False) -> RestartDecision:
+    """Return the decision for a trigger that failed after `uptime` seconds, with `restarts` failures in a row before.
 
-    `spread` in [0, 1) tells triggers that fail together apart, so that they do not all come back at once. Where the `upstream` failed
-    and not the trigger, it waits like any other, and uses up no more than half of what it may.
+    `jitter` in [0, 1) spreads triggers that fail together. If the `upstream` failed and not the trigger, the trigger waits likewise, but
+    uses at most half of its `limit`.
     """
-    before = 0 if lived >= LONG_LIFE else restarts
+    before = 0 if uptime >= LONG_LIFE else restarts
     if upstream:
-        again = max(before, min(before + 1, limit // 2))
-        return RestartDecision(again, _wait(before + 1, spread))
+        count = max(before, min(before + 1, limit // 2))
+        return RestartDecision(count, _wait(before + 1, jitter))
     if before + 1 > limit:
         return RestartDecision(before + 1, None)
-    return RestartDecision(before + 1, _wait(before + 1, spread))
+    return RestartDecision(before + 1, _wait(before + 1, jitter))
 
 
-def _wait(nth: int, spread: float) -> float:
-    """Return the `nth` wait: twice the one before, up to `MOST`, and up to a quarter shorter."""
-    return min(MOST, FIRST * 2.0 ** min(nth - 1, 30)) * (1 - spread / 4)
+def _wait(nth: int, jitter: float) -> float:
+    """Return the `nth` wait: twice the one before, up to `MAX_WAIT_SECONDS`, and up to a quarter shorter."""
+    return min(MAX_WAIT_SECONDS, MIN_WAIT_SECONDS * 2.0 ** min(nth - 1, 30)) * (1 - jitter / 4)

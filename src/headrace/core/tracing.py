@@ -1,4 +1,4 @@
-"""Trace ids of events and runs (W3C Trace Context): given by the upstream, or worked out from what never changes, so always the same."""
+"""Trace ids of events and runs (W3C Trace Context): from the upstream, or derived from immutable data, and therefore stable."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{
 
 def traceparent_in(value: object) -> str | None:
     """Return the W3C `traceparent` at the top level of a raw event, as in CloudEvents, or None if it has no valid one."""
-    given = value.get("traceparent") if isinstance(value, dict) else None
-    return given if isinstance(given, str) and _TRACEPARENT.fullmatch(given) else None
+    traceparent = value.get("traceparent") if isinstance(value, dict) else None
+    return traceparent if isinstance(traceparent, str) and _TRACEPARENT.fullmatch(traceparent) else None
 
 
 def trace_id_in(traceparent: str) -> str:
@@ -24,7 +24,7 @@ def trace_id_in(traceparent: str) -> str:
 
 
 def event_trace(source: str, id: str, trace: str | None) -> str:
-    """Return the `traceparent` of an event: its own, or one made of its key, which is as long as a trace id."""
+    """Return the `traceparent` of an event: its own, or one derived from its key, which is as long as a trace id."""
     if trace is not None:
         return trace
     key = event_key(source, id)
@@ -32,7 +32,7 @@ def event_trace(source: str, id: str, trace: str | None) -> str:
 
 
 def run_trace_id(run_id: str) -> str:
-    """Return the trace id of a run (32 hex digits): its id where that is a UUID, which is as long, else one made of it."""
+    """Return the trace id of a run (32 hex digits): its id if that is a UUID, else a digest of it."""
     try:
         return UUID(run_id).hex
     except ValueError:

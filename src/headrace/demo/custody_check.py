@@ -1,4 +1,4 @@
-"""The api's own books, beside the independent check: does every trigger account for all that was read?"""
+"""The audit of the API server, in addition to the independent check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.wire.custody.receipts import Audit
 
 
 def custody(url: str) -> Point:
-    """Return whether the ledger of custody is clean, as `headrace audit` tells it. Raises `ApiError`."""
+    """Return whether `headrace audit` is clean. Raises `ApiError`."""
     with AdminClient(url) as client:
         audit = Audit.model_validate(client.audit())
     wrong = [

@@ -1,4 +1,4 @@
-"""All dead letters that the api keeps."""
+"""Fetch all dead letters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ PAGE = 500
 
 
 def fetch_dead_letters(url: str) -> list[DeadLetterSummary]:
-    """Return every dead letter that the api at `url` keeps, the newest first. Raises `ApiError`."""
-    found: list[DeadLetterSummary] = []
+    """Return all dead letters of the API server at `url`, the newest first. Raises `ApiError`."""
+    dead_letters: list[DeadLetterSummary] = []
     before: str | None = None
     with AdminClient(url) as client:
         while True:
             page = DeadLetterPage.model_validate(client.dead_letters(limit=PAGE, before=before))
-            found += page.dead_letters
+            dead_letters += page.dead_letters
             if page.before is None:
-                return found
+                return dead_letters
             before = page.before

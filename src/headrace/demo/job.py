@@ -1,4 +1,4 @@
-"""The main job on real flights: everything is started, fed, watched to its end, checked and shown."""
+"""The main job on real flights: start, feed, follow to the end, check and report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from headrace.settings import Settings
 from headrace.wire.status.status import Status
 
 LOOKBACK: Final = 20.0
-"""Seconds; the feed never brings a follower that much before its leader, so only leaders that never come are waited for so long."""
+"""Seconds. The feed never sends a follower that long before its leader, so only followers of lost leaders wait for
+the whole time.
+"""
 
 INTERRUPTED: Final = 130
 
@@ -43,7 +45,7 @@ aircraft flew it, and works out how much of each delay came in with the aircraft
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What to run: which flights, by which seed; `hold` keeps the page up at the end."""
+    """The parameters of a run: flights and seed; `hold` serves the page until a stop at the end."""
 
     period: Period
     seed: int
@@ -52,10 +54,10 @@ class DemoOptions:
 
 
 async def run_demo(settings: Settings, options: DemoOptions, console: Console) -> int:
-    """Run the main job; return the exit code: 0 only if the check holds.
+    """Run the main job. Return exit code 0 if the check succeeded.
 
     Raises:
-        HeadraceError: It cannot be run; the message says why.
+        HeadraceError: The job cannot run.
     """
     began = time.monotonic()
     project, resumed = prepare(settings.home, parameters(options.seed, options.period), fresh=options.fresh)
@@ -64,17 +66,17 @@ async def run_demo(settings: Settings, options: DemoOptions, console: Console) -
     console.print(_INTRODUCTION.format(what=what, seed=options.seed))
     if resumed:
         console.print("An earlier run was stopped: this one goes on where it was.\n")
-    async with stop_signals() as told:
-        return await _run(settings, options, console, told, began)
+    async with stop_signals() as stop:
+        return await _run(settings, options, console, stop, began)
 
 
-async def _run(settings: Settings, options: DemoOptions, console: Console, told: asyncio.Event, began: float) -> int:
+async def _run(settings: Settings, options: DemoOptions, console: Console, stop: asyncio.Event, began: float) -> int:
     progress = Progress(console)
     async with LocalDeployment(settings, notice=lambda text: progress.note(f"! {text}")) as stack:
         console.print(f"Status page: {stack.url}   logs: {escape(str(stack.logs))}\n")
         with progress:
             await stack.start(_feed(settings, options))
-            fed = await _until_fed(stack, settings.home, progress, told)
+            fed = await _until_fed(stack, settings.home, progress, stop)
         if not fed:
             console.print("Stopping: events in flight are stored first. The same command goes on from here.")
             return INTERRUPTED
@@ -82,37 +84,37 @@ async def _run(settings: Settings, options: DemoOptions, console: Console, told:
         console.print(f"All of it took {time.monotonic() - began:.0f} s.")
         if options.hold:
             console.print(f"The status page stays at {stack.url} until Ctrl-C.")
-            await wait_first(told, stack.failed)
+            await wait_first(stop, stack.failed)
         else:
             console.print(f"To look around: headrace demo --hold, or headrace api --home {escape(str(settings.home))}")
     return 0 if ok else 1
 
 
-async def _until_fed(stack: LocalDeployment, home: Path, progress: Progress, told: asyncio.Event) -> bool:
-    """Return True when all that is fed is in the tables, False when told to stop before."""
+async def _until_fed(stack: LocalDeployment, home: Path, progress: Progress, stop: asyncio.Event) -> bool:
+    """Return True when the complete feed is in the tables, or False after a stop request."""
 
     def show(status: Status) -> None:
         progress.expected = progress.expected or Manifest.load(home)
         progress.update(status)
 
-    following = asyncio.create_task(follow(stack.url, home, show))
-    stopping = asyncio.create_task(wait_first(told, stack.failed))
+    follow_task = asyncio.create_task(follow(stack.url, home, show))
+    stop_task = asyncio.create_task(wait_first(stop, stack.failed))
     try:
-        await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if stopping.done():
-            await stopping
+        await asyncio.wait({follow_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+        if stop_task.done():
+            await stop_task
             return False
-        await following
+        await follow_task
         return True
     finally:
-        following.cancel()
-        stopping.cancel()
+        follow_task.cancel()
+        stop_task.cancel()
 
 
 async def _conclude(url: str, home: Path, console: Console) -> bool:
-    """Check the result and show it; return whether the check holds."""
-    letters = await asyncio.to_thread(fetch_dead_letters, url)
-    checked = await asyncio.to_thread(check, home, letters)
+    """Check the result and print it. Return whether the check succeeded."""
+    dead_letters = await asyncio.to_thread(fetch_dead_letters, url)
+    checked = await asyncio.to_thread(check, home, dead_letters)
     checked = CheckResult([*checked.points, await asyncio.to_thread(custody, url)])
     chart = await asyncio.to_thread(report, home, console, checked)
     mark_done(home, ok=checked.ok)

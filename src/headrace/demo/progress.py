@@ -1,4 +1,4 @@
-"""The demo as it goes: a table that is redrawn on a terminal, one line now and then elsewhere."""
+"""Progress of the demo: a live table on a terminal, otherwise a line every five seconds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rich.text import Text
 from headrace.demo.feed.manifest import Manifest
 from headrace.wire.status.status import Status
 
-LINE_EVERY: Final = 5.0
-BAR: Final = 40
+LINE_INTERVAL_SECONDS: Final = 5.0
+BAR_WIDTH: Final = 40
 
 
 class Progress:
-    """Shows one status after another; a context manager. `expected` is the feed's manifest, once there is one."""
+    """Context that shows one status after another. `expected` is the manifest of the feed, once it exists."""
 
     def __init__(self, console: Console, expected: Manifest | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.expected = expected
@@ -44,16 +44,16 @@ class Progress:
             self._console.print(self._line(self._last))
 
     def update(self, status: Status) -> None:
-        """Show `status`: at once on a terminal, else at most one line in five seconds."""
+        """Show `status`: immediately on a terminal, otherwise at most one line in five seconds."""
         self._last = status
         if self._live is not None:
             self._live.update(self._picture(status), refresh=True)
         elif self._clock() >= self._next_line:
             self._console.print(self._line(status))
-            self._next_line = self._clock() + LINE_EVERY
+            self._next_line = self._clock() + LINE_INTERVAL_SECONDS
 
     def note(self, text: str) -> None:
-        """Say something that stays to be read, such as that a process was started again."""
+        """Print a permanent note, such as the restart of a process."""
         self._console.print(Text(text))
 
     def _seconds(self) -> float:
@@ -79,7 +79,7 @@ class Progress:
         departures = expected.legs - len(expected.withheld)
         bars = Table.grid(padding=(0, 2, 0, 0))
         for name, done, total in (("read", status.totals.read, expected.lines), ("ordered", status.totals.ordered, departures)):
-            bar = ProgressBar(total=max(total, 1), completed=min(done, total), width=BAR)
+            bar = ProgressBar(total=max(total, 1), completed=min(done, total), width=BAR_WIDTH)
             bars.add_row(name, bar, f"{100 * min(done, total) / max(total, 1):3.0f} %")
         return bars
 

@@ -1,4 +1,4 @@
-"""The demo's project file, which is the example that people read first."""
+"""The demo's project file, the first example for users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def project_source() -> Path:
 
 
 def install_project(home: Path) -> Path:
-    """Put the project file into `home`, beside the feed folder that it reads, and return its path there."""
+    """Copy the project file into `home`, beside its feed folder, and return its path there."""
     installed = home / "project.py"
     (home / "feed").mkdir(parents=True, exist_ok=True)
     text = project_source().read_bytes()

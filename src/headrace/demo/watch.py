@@ -1,4 +1,4 @@
-"""Watching the main job until everything that was fed is in the tables."""
+"""Follow the main job until the whole feed is in the tables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STALLED: Final = 180.0  # seconds without any change after which something is w
 
 
 async def follow(url: str, home: Path, show: Callable[[Status], None]) -> None:
-    """Show each status; return when all that is fed is in the tables.
+    """Show each status; return when the whole feed is in the tables.
 
     Raises:
-        ProcessFailed: Nothing moved for three minutes.
+        ProcessFailed: Nothing changed for three minutes.
     """
     loop = asyncio.get_running_loop()
     last, moved = None, loop.time()
@@ -38,7 +38,7 @@ async def follow(url: str, home: Path, show: Callable[[Status], None]) -> None:
 
 
 def complete(status: Status, home: Path) -> bool:
-    """Whether the feed is written, its files are done, and the scopes have committed the whole log with no event waiting."""
+    """Return whether the feed is written, its files are done, and the scopes have committed the whole log with no event waiting."""
     manifest = Manifest.load(home)
     if manifest is None or status.head == 0 or not status.scopes:
         return False

@@ -1,4 +1,4 @@
-"""The demo's folder: made ready for a new run, or for going on with one."""
+"""The folder of the demo, prepared for a new run or to resume one."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ _MARK: Final = "project.py"
 
 
 def prepare(home: Path, parameters: Parameters, *, fresh: bool) -> tuple[Path, bool]:
-    """Make `home` ready; return the project file in it, and whether an earlier run goes on.
+    """Prepare `home`. Return its project file, and whether an earlier run is resumed.
 
-    A finished run is thrown away. An unfinished one goes on, unless `fresh`.
+    A finished run is deleted. An unfinished run is resumed, unless `fresh`.
 
     Raises:
-        UsageError: The folder holds something else, or an unfinished run with other parameters.
-        ResourceError: The folder cannot be made.
+        UsageError: The folder has other content, or an unfinished run with other parameters.
+        ResourceError: The folder cannot be created.
     """
-    found = Manifest.load(home)
-    if home.is_dir() and any(home.iterdir()) and found is None and not (home / _MARK).exists():
+    manifest = Manifest.load(home)
+    if home.is_dir() and any(home.iterdir()) and manifest is None and not (home / _MARK).exists():
         raise UsageError(f"{home} is not empty and is not a demo's folder.", hint="Name another: headrace demo --home DIR")
     try:
         if home.exists() and (fresh or (home / _DONE).exists()):
             shutil.rmtree(home)
-            found = None
-        if found is not None and found.parameters != parameters:
+            manifest = None
+        if manifest is not None and manifest.parameters != parameters:
             raise UsageError(
-                f"{home} holds an unfinished run with seed {found.parameters.seed} of {found.parameters.period}.",
+                f"{home} holds an unfinished run with seed {manifest.parameters.seed} of {manifest.parameters.period}.",
                 hint="Go on with the same seed and period, or throw it away: headrace demo --fresh",
             )
-        return install_project(home), found is not None
+        return install_project(home), manifest is not None
     except OSError as error:
         raise ResourceError(f"The demo's folder {home} cannot be made ready: {error.strerror}.", hint="Name another: --home DIR") from error
 
 
 def mark_done(home: Path, *, ok: bool) -> None:
-    """Remember that this run has come to its end, so that the next one starts again."""
+    """Record the end of this run, so that the next one starts from the beginning."""
     (home / _DONE).write_text(json.dumps({"ok": ok}) + "\n")

@@ -1,4 +1,4 @@
-"""Which log the running code writes to."""
+"""Select the log of the running code."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from headrace.logs.names import LogName, run_log_name
 
 
 class Target(NamedTuple):
-    """A log, the fields that each of its lines bears, and those that it bears where it says nothing else of its own."""
+    """A log, with the fields of each line. `defaults` apply to lines that do not set these fields themselves."""
 
     name: LogName
     fields: Mapping[str, Any]
-    unless_said: Mapping[str, Any] = MappingProxyType({})
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
 
 Finder = Callable[[], Target | None]
-"""Returns the log of the code that is running, if it has one."""
+"""Returns the log of the running code, or None."""
 
 _run: Final[ContextVar[Target | None]] = ContextVar("headrace_run_log", default=None)
 
 
 @contextmanager
 def run_log(run_id: str, **fields: Any) -> Iterator[None]:
-    """Write the records of this block, by structlog or `logging`, to the log of a run too, each line with `fields`.
+    """Also write the records of this block, from structlog or `logging`, to the log of a run, with `fields` in each line.
 
-    Tasks that begin inside inherit it; threads do not, unless they are started with a copy of the context.
+    Tasks that start in the block inherit this. Threads inherit it only if they are started with a copy of the context.
     """
     target = Target(run_log_name(run_id), {"run_id": run_id, "trace_id": run_trace_id(run_id)} | fields)
     token = _run.set(target)
@@ -41,5 +41,5 @@ def run_log(run_id: str, **fields: Any) -> Iterator[None]:
 
 
 def run_target() -> Target | None:
-    """Return the log of the run that the running code belongs to."""
+    """Return the log of the run that the running code belongs to, or None."""
     return _run.get()

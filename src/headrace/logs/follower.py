@@ -1,4 +1,4 @@
-"""Following a log as it grows."""
+"""Follow a log as it grows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headrace.logs.names import LogName, trigger_log
 from headrace.logs.reader import jobs_with_logs, read_page
 
 Successor = Callable[[LogName], LogName | None]
-"""Returns the log that comes after one, if there is such."""
+"""Returns the log that continues the given one, or None."""
 
-_STEP: Final = 40  # milliseconds in which changes gather
-_BLIND: Final = 2_000  # milliseconds after which to look anyway: the kernel tells nothing of what another host writes
+_STEP_MILLISECONDS: Final = 40  # milliseconds in which changes are collected
+_RECHECK_MILLISECONDS: Final = 2_000  # milliseconds after which to check in any case: the kernel does not report changes by other hosts
 
 
 async def follow(root: Path, name: LogName, after: int, successor: Successor = lambda _: None) -> AsyncGenerator[bytes]:
-    """Yield whole lines of a log from the offset `after` on without end, as they come; then those of its successor."""
+    """Yield whole lines of a log from offset `after` on as they are written, then those of its successor. Never ends."""
     async with _changes(root / name.folder) as changed:
         while True:
             changed.clear()
-            later = await asyncio.to_thread(successor, name)  # asked first: once there is one, this log has all that it will have
+            later = await asyncio.to_thread(successor, name)  # before reading: if a successor exists, this log is complete
             while (page := await asyncio.to_thread(read_page, root, name, after)) is not None and page.data:
                 after = page.end
                 yield page.data
@@ -36,8 +36,8 @@ async def follow(root: Path, name: LogName, after: int, successor: Successor = l
                 name, after = later, 0
 
 
-def later_job(root: Path) -> Successor:
-    """Return what finds the log of the same trigger in the next job that ran it."""
+def next_job_log(root: Path) -> Successor:
+    """Return a function that finds the log of the same trigger in the next job that ran it."""
 
     def find(name: LogName) -> LogName | None:
         trigger_id, job_id = name.trigger_id, name.job_id
@@ -50,7 +50,7 @@ def later_job(root: Path) -> Successor:
 
 @asynccontextmanager
 async def _changes(folder: Path) -> AsyncIterator[asyncio.Event]:
-    """Give an event that is set whenever something in the folder changes."""
+    """Provide an event that is set when anything in the folder changes."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     loop, changed, stop = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
@@ -59,14 +59,14 @@ async def _changes(folder: Path) -> AsyncIterator[asyncio.Event]:
             folder,
             watch_filter=None,
             recursive=False,
-            debounce=5 * _STEP,
-            step=_STEP,
-            rust_timeout=_BLIND,
+            debounce=5 * _STEP_MILLISECONDS,
+            step=_STEP_MILLISECONDS,
+            rust_timeout=_RECHECK_MILLISECONDS,
             yield_on_timeout=True,
             stop_event=stop,
             raise_interrupt=False,
         ):
-            with suppress(RuntimeError):  # the loop has closed since: no client follows any more
+            with suppress(RuntimeError):  # the loop has closed meanwhile, so no client follows any more
                 loop.call_soon_threadsafe(changed.set)
 
     thread = threading.Thread(target=look, name=f"follow {folder.name}", daemon=True)

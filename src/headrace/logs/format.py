@@ -1,4 +1,4 @@
-"""The format of a log line: a JSON object without a character that steers a terminal or ends a line; and the line for people."""
+"""Format of log lines: JSON objects without control characters, and their rendering for terminals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from headrace.core.values.text import type_name
 
-LONGEST: Final = 64 * 1024
-"""Bytes of a line; what is logged in more is cut."""
+MAX_LINE_BYTES: Final = 64 * 1024
+"""Maximum size of a line; longer ones are truncated."""
 
 FIRST: Final = ("timestamp", "level", "event", "logger")
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufff9-\ufffb]")
@@ -20,9 +20,9 @@ _BLOCKS: Final = ("exception", "stack")
 
 
 def encode(fields: Mapping[str, Any]) -> str:
-    """Return the fields as one line, without its end. What is not JSON goes in as its `repr`."""
+    """Return the fields as one line, without its newline. Values that are not JSON become their `repr`."""
     text = _dump({name: fields[name] for name in FIRST if name in fields} | dict(fields))
-    if len(text.encode()) <= LONGEST:
+    if len(text.encode()) <= MAX_LINE_BYTES:
         return text
     cut = {name: value if _short(value) else str(value)[:1000] + " … (cut)" for name, value in list(fields.items())[:50]}
     cut["event"] = str(fields.get("event", ""))[:8000] + " … (cut)"
@@ -30,29 +30,29 @@ def encode(fields: Mapping[str, Any]) -> str:
 
 
 def decode(line: str | bytes) -> dict[str, Any] | None:
-    """Return the fields of a line, or None if it is not one of ours."""
+    """Return the fields of a line, or None if it is not a log line of Headrace."""
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "event" in found else None
+    return fields if isinstance(fields, dict) and "event" in fields else None
 
 
 def printable(text: str) -> str:
-    """Return the text with everything that is not printable written as an escape."""
+    """Return the text with each unprintable character as an escape."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape", "backslashreplace").decode() for one in text)
 
 
 def render(line: str, *, colours: bool = False) -> str:
-    """Return a line of a log as people read it; one that is not ours comes as it is, but printable."""
+    """Return a log line for a terminal. A line in another format is returned with its unprintable characters escaped."""
     fields = decode(line)
     return printable(line.rstrip("\n")) if fields is None else render_fields(fields, colours=colours)
 
 
 def render_fields(fields: Mapping[str, Any], *, colours: bool = False) -> str:
-    """Return the fields of a line as people read them: time, level, what happened, the rest, and below it a traceback if there is one."""
+    """Return the fields of a line for a terminal: time, level, event, other fields, and a traceback below if there is one."""
     level = str(fields.get("level", ""))
     head = [
         _paint(printable(str(fields.get("timestamp", ""))), "2", colours),
@@ -69,16 +69,16 @@ def render_fields(fields: Mapping[str, Any], *, colours: bool = False) -> str:
 
 def _dump(fields: Mapping[str, Any]) -> str:
     try:
-        text = json.dumps(fields, default=_told, ensure_ascii=False, skipkeys=True, separators=(",", ":"))
+        text = json.dumps(fields, default=_safe_repr, ensure_ascii=False, skipkeys=True, separators=(",", ":"))
     except (ValueError, RecursionError):  # a value that contains itself
-        text = json.dumps({str(name): _told(value) for name, value in fields.items()}, ensure_ascii=False)
+        text = json.dumps({str(name): _safe_repr(value) for name, value in fields.items()}, ensure_ascii=False)
     return _UNSAFE.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
 
 
-def _told(value: object) -> str:
+def _safe_repr(value: object) -> str:
     try:
         return repr(value)
-    except BaseException as error:  # a user's `__repr__` may raise anything; its log line is worth more
+    except BaseException as error:  # a user's `__repr__` may raise anything, and the log line must be written
         return f"<{type_name(value)}, whose repr raised {type_name(error)}>"
 
 

@@ -1,4 +1,4 @@
-"""Where a log lies below the log folder. A name is made here of ids, never of a path, so that no request can lead out of the folder."""
+"""Names of logs below the log folder. They are built from ids, never from paths, so that no request leads out of the folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class LogName(NamedTuple):
-    """One log: its folder below the log folder, and its file. `trigger_id` and `job_id` are those of a trigger's log."""
+    """One log: its folder below the log folder, and its file name. A trigger's log also has its `trigger_id` and `job_id`."""
 
     folder: str
     file: str
@@ -20,7 +20,7 @@ class LogName(NamedTuple):
 
 
 def trigger_folder(trigger_id: int) -> str:
-    """Return the folder that has the logs of one trigger, one for each job that ran it."""
+    """Return the folder of one trigger's logs, one log for each job."""
     return f"triggers/{trigger_id:d}"
 
 
@@ -30,13 +30,13 @@ def trigger_log(trigger_id: int, job_id: int) -> LogName:
 
 
 def parse_trigger_log(file: str) -> LogName | None:
-    """Return the log that a file name stands for, or None if it is not that of a trigger's log."""
-    found = _TRIGGER.fullmatch(file)
-    return trigger_log(int(found[1]), int(found[2])) if found else None
+    """Return the trigger log with this file name, or None if the name is not a trigger log's."""
+    match = _TRIGGER.fullmatch(file)
+    return trigger_log(int(match[1]), int(match[2])) if match else None
 
 
 def run_log_name(run_id: str) -> LogName:
-    """Return the log of a run. An id that is not a UUID goes into the name as its digest."""
+    """Return the log of a run. If the id is not a UUID, its digest is used."""
     digest = sha256(run_id.encode(errors="surrogatepass")).hexdigest()
     stem = run_id if _UUID.fullmatch(run_id) else digest[:32]
     return LogName(f"runs/{digest[:2]}", f"run-{stem}.log")

@@ -1,7 +1,8 @@
-"""Logging in a process that runs users' code: whatever a user's module configures, secrets stay masked and each log gets its lines.
+"""Logging in a process that runs users' code: no configuration by a user's module unmasks secrets or redirects logs.
 
-One process runs the code of several triggers or pipelines, so the configuration of one module must not change the logs of another.
-Handlers that a user's module adds get the lines of `logging`, without secrets, beside Headrace's own handlers.
+One process runs several triggers or pipelines, so the configuration of one module must not change the logs of another.
+Handlers that a user's module adds receive records of `logging`, without secrets, in addition to Headrace's own
+handlers.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from headrace.logs.setup import masked_text, quiet_libraries, structlog_options
 
 
 def protect(level: int, handlers: Iterable[logging.Handler]) -> None:
-    """Send structlog and `logging` from `level` on to the handlers for the rest of the process's life.
+    """Route structlog and `logging`, from `level` up, to the handlers for the rest of the process's life.
 
-    Call it once, before a module of the user's is imported.
+    Call it once, before any user's module is imported.
     """
     ours = frozenset(handlers)
     root = logging.getLogger()
@@ -44,11 +45,11 @@ def protect(level: int, handlers: Iterable[logging.Handler]) -> None:
         for name in names:
             setattr(module, name, _followed_by(getattr(module, name), restore))
     for name in ("dictConfig", "fileConfig"):
-        setattr(logging.config, name, _followed_by(_disabling_none(getattr(logging.config, name)), restore))
+        setattr(logging.config, name, _followed_by(_without_disabling(getattr(logging.config, name)), restore))
 
 
 class _LoggerFactory(structlog.stdlib.LoggerFactory):
-    """Make loggers that `logging` does not know by name, so that no configuration reaches them."""
+    """Creates loggers that `logging` does not know by name, so that no configuration reaches them."""
 
     def __init__(self, level: int) -> None:
         super().__init__()
@@ -56,27 +57,27 @@ class _LoggerFactory(structlog.stdlib.LoggerFactory):
 
     def __call__(self, *args: Any) -> logging.Logger:
         named = super().__call__(*args)
-        made = type(named)(named.name, self._level)
-        made.propagate = False
-        return made
+        logger = type(named)(named.name, self._level)
+        logger.propagate = False
+        return logger
 
 
 def _call_first(ours: frozenset[logging.Handler]) -> None:
-    """Send every record of a logger to our handlers. They belong to no logger, so users cannot remove them."""
+    """Send each record to our handlers first. They are attached to no logger, so users cannot remove them."""
     call_theirs = logging.Logger.callHandlers
 
     def call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
         for handler in ours:
             if record.levelno >= handler.level:
                 handler.handle(record)
-        if logger.hasHandlers():  # without one, `logging` would write to standard error by itself
+        if logger.hasHandlers():  # without one, `logging` would write to standard error itself
             call_theirs(logger, record)
 
     logging.Logger.callHandlers = call_handlers  # type: ignore[method-assign, assignment]
 
 
 def _mask_others(ours: frozenset[logging.Handler]) -> None:
-    """Take secrets out of what every other handler formats."""
+    """Remove secrets from the output of all other handlers."""
     format_plain = logging.Handler.format
 
     def format_masked(handler: logging.Handler, record: logging.LogRecord) -> str:
@@ -97,8 +98,8 @@ def _followed_by(configure: Callable[..., Any], restore: Callable[[], None]) -> 
     return configure_and_restore
 
 
-def _disabling_none(configure: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `configure` without its way of turning off every logger that it does not name."""
+def _without_disabling(configure: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `configure` so that it does not disable loggers that it does not name."""
 
     @wraps(configure)
     def configure_and_enable(*args: Any, **options: Any) -> Any:

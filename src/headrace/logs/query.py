@@ -1,4 +1,4 @@
-"""What one asks of a log, the same of the api and of the process that writes it, and how the answer is headed."""
+"""Queries of a log, for the API and for the process that writes the log, with the headers of the response."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from headrace.logs.reader import offset_of_last, read_page
 
 MEDIA_TYPE: Final = "application/x-ndjson; charset=utf-8"
 START: Final = "Headrace-Log-Start"
-"""Header: the offset of the answer's first byte."""
+"""Header: the offset of the response's first byte."""
 JOB: Final = "Headrace-Log-Job"
-"""Header: the job whose log of a trigger it is."""
+"""Header: the job of a trigger's log."""
 END: Final = "Headrace-Log-End"
-"""Header: the offset to ask for next; not there where the log is followed."""
+"""Header: the offset for the next request; missing if the log is followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """From the offset `after` on, else the `last` lines, else from the beginning; `follow`: and on as it grows."""
+    """A range of a log: from offset `after`, or the `last` lines, or everything. `follow`: continue as it grows."""
 
     after: int | None = None
     last: int | None = None
     follow: bool = False
 
     def query(self) -> dict[str, str]:
-        """Return this as the parameters of a request."""
-        given = {"after": self.after, "last": self.last, "follow": int(self.follow) or None}
-        return {name: str(value) for name, value in given.items() if value is not None}
+        """Return the query parameters of a request."""
+        values = {"after": self.after, "last": self.last, "follow": int(self.follow) or None}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> LogQuery:
-        """Return what a request's parameters ask for. Raises ValueError."""
+        """Return the query in a request's parameters. Raises ValueError."""
         after, last = (int(query[name]) if name in query else None for name in ("after", "last"))
         if (after or 0) < 0 or (last or 0) < 0:
             raise ValueError("an offset and a number of lines are not negative")
@@ -44,22 +44,22 @@ class LogQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The headers of an answer and its content: a page, or what `more` yields."""
+class LogResponse:
+    """The headers of a response and its content: one page, then the pages that `more` yields."""
 
     headers: dict[str, str]
     data: bytes
     more: AsyncGenerator[bytes] | None = None
 
 
-async def answer(root: Path, name: LogName, asked: LogQuery, successor: Successor | None = None) -> Answer:
-    """Return what was asked of a log below `root`; nothing where nothing was logged yet."""
-    after = asked.after
+async def respond(root: Path, name: LogName, query: LogQuery, successor: Successor | None = None) -> LogResponse:
+    """Return the queried range of a log below `root`. It is empty if the log does not exist yet."""
+    after = query.after
     if after is None:
-        after = 0 if asked.last is None else await asyncio.to_thread(offset_of_last, root, name, asked.last)
+        after = 0 if query.last is None else await asyncio.to_thread(offset_of_last, root, name, query.last)
     page = await asyncio.to_thread(read_page, root, name, after)
     start, end, data = page or (after, after, b"")
     headers = {START: str(start)} | ({JOB: str(name.job_id)} if name.job_id else {})
-    if not asked.follow:
-        return Answer(headers | {END: str(end)}, data)
-    return Answer(headers, data, follow(root, name, end, *filter(None, [successor])))
+    if not query.follow:
+        return LogResponse(headers | {END: str(end)}, data)
+    return LogResponse(headers, data, follow(root, name, end, *filter(None, [successor])))

@@ -1,4 +1,4 @@
-"""Reading logs: a page from an offset on, or the last lines. Only whole lines are given."""
+"""Read logs: a page from an offset, or the last lines. Pages contain whole lines only."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 from headrace.logs.names import LogName, parse_trigger_log, trigger_folder
 from headrace.logs.segments import Segment, segments
 
-MOST: Final = 256 * 1024
-"""Bytes of a page; a line is shorter than that."""
+PAGE_BYTES: Final = 256 * 1024
+"""Size of a page; lines are shorter."""
 
 
 class Page(NamedTuple):
-    """Whole lines of a log from the offset `start` (later than was asked for where the log no longer has those) to before `end`."""
+    """Whole lines of a log, from offset `start` to before `end`. `start` is later than requested if older lines were deleted."""
 
     start: int
     end: int
@@ -21,36 +21,36 @@ class Page(NamedTuple):
 
 
 def read_page(root: Path, name: LogName, after: int = 0) -> Page | None:
-    """Return what is logged from the offset `after` on, at most `MOST` bytes, or None if there is no such log here."""
-    there = segments(root, name)
-    if not there:
+    """Return the log from offset `after`, up to `PAGE_BYTES`, or None if there is no such log here."""
+    files = segments(root, name)
+    if not files:
         return None
-    for segment in there:
+    for segment in files:
         if after < segment.end:
             page = _read(segment, max(after, segment.start))
             if page.data:
                 return page
-    end = max(after, there[0].start)
+    end = max(after, files[0].start)
     return Page(end, end, b"")
 
 
 def offset_of_last(root: Path, name: LogName, lines: int) -> int:
-    """Return the offset at which the last so many lines begin."""
-    there = segments(root, name)
-    wanted = lines
-    for segment in reversed(there):
+    """Return the offset of the last `lines` lines."""
+    files = segments(root, name)
+    remaining = lines
+    for segment in reversed(files):
         data = _content(segment, segment.start)
-        place = data.rfind(b"\n") + 1
-        while place and wanted:
-            place = data.rfind(b"\n", 0, place - 1) + 1
-            wanted -= 1
-        if not wanted:
-            return segment.start + place
-    return there[0].start if there else 0
+        offset = data.rfind(b"\n") + 1
+        while offset and remaining:
+            offset = data.rfind(b"\n", 0, offset - 1) + 1
+            remaining -= 1
+        if not remaining:
+            return segment.start + offset
+    return files[0].start if files else 0
 
 
 def jobs_with_logs(root: Path, trigger_id: int) -> list[int]:
-    """Return the jobs that have a log of the trigger here, the oldest first."""
+    """Return the jobs that have a log of the trigger here, oldest first."""
     try:
         names = [parse_trigger_log(path.name) for path in (root / trigger_folder(trigger_id)).iterdir()]
     except FileNotFoundError:
@@ -59,15 +59,15 @@ def jobs_with_logs(root: Path, trigger_id: int) -> list[int]:
 
 
 def _read(segment: Segment, start: int) -> Page:
-    data = _content(segment, start, MOST)
+    data = _content(segment, start, PAGE_BYTES)
     whole = data[: data.rfind(b"\n") + 1]
     return Page(start, start + len(whole), whole)
 
 
-def _content(segment: Segment, start: int, most: int = -1) -> bytes:
+def _content(segment: Segment, start: int, max_bytes: int = -1) -> bytes:
     try:
         with segment.path.open("rb") as file:
             file.seek(start - segment.start)
-            return file.read(most)
-    except FileNotFoundError:  # it was the oldest, and a newer file took its place a moment ago
+            return file.read(max_bytes)
+    except FileNotFoundError:  # it was the oldest file and has just been deleted
         return b""

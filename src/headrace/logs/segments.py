@@ -1,7 +1,8 @@
-"""The files that one log is made of.
+"""The files of a log.
 
-A log is a sequence of bytes that only grows; an offset in it stands for the same byte permanently. Its first file bears its name, the next
-ones also the offset at which they begin. No file is ever renamed, so whoever follows a log need not notice that a new one began.
+Invariant: a log is a growing sequence of bytes, in which an offset always denotes the same byte. The first file has the
+log's name, the others also have the offset at which they begin. Files are never renamed, so readers need not detect
+that a new file began.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from headrace.logs.names import LogName
 
 
 class Segment(NamedTuple):
-    """One file of a log: its bytes from the offset `start` to before `end`."""
+    """One file of a log: its bytes from offset `start` to before `end`."""
 
     start: int
     end: int
@@ -22,22 +23,22 @@ class Segment(NamedTuple):
 
 
 def segment_path(root: Path, name: LogName, start: int) -> Path:
-    """Return where the file is that begins at the offset `start`."""
+    """Return the path of the file that begins at offset `start`."""
     return root / name.folder / (f"{name.file}.{start:015d}" if start else name.file)
 
 
 def segments(root: Path, name: LogName) -> list[Segment]:
-    """Return the files that there are of a log, in order; none: nothing was logged, or it is elsewhere."""
-    found: list[Segment] = []
+    """Return the files of a log, in order, or [] if there is no such log here."""
+    files: list[Segment] = []
     try:
         with scandir(root / name.folder) as entries:
             for entry in entries:
                 start = _start(entry.name, name.file)
                 if start is not None and entry.is_file(follow_symlinks=False):
-                    found.append(Segment(start, start + entry.stat(follow_symlinks=False).st_size, Path(entry.path)))
+                    files.append(Segment(start, start + entry.stat(follow_symlinks=False).st_size, Path(entry.path)))
     except FileNotFoundError:
         return []
-    return sorted(found)
+    return sorted(files)
 
 
 def _start(file: str, log: str) -> int | None:

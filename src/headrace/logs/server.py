@@ -1,4 +1,4 @@
-"""The logs of one process, served to the api while the process lives."""
+"""Serve the logs of one process to the API while the process lives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiohttp import web
 
 from headrace.errors import ResourceError
 from headrace.logs.names import LogName, run_log_name, trigger_log
-from headrace.logs.query import MEDIA_TYPE, LogQuery, answer
+from headrace.logs.query import MEDIA_TYPE, LogQuery, respond
 from headrace.logs.read_tokens import ReadTokens
 
 TRIGGER: Final = "/logs/triggers/{trigger}/{job}"
@@ -26,9 +26,9 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 @dataclass(frozen=True, slots=True)
 class LogServerConfig:
-    """What to serve and to whom: the logs below `root`, to requests with a token made with `key`.
+    """What to serve: the logs below `root`, to requests with a token made with `key`.
 
-    It listens on loopback only where the api is there too; else on every address, under the name `hostname`.
+    The server listens on loopback if the API runs on this host, else on all addresses, under the name `hostname`.
     """
 
     root: Path
@@ -38,60 +38,60 @@ class LogServerConfig:
 
     @property
     def local(self) -> bool:
-        """Whether the api is on this machine."""
+        """Whether the API runs on this host."""
         return (urlsplit(self.api_url).hostname or "") in _LOOPBACK
 
 
 @asynccontextmanager
-async def serving(what: LogServerConfig) -> AsyncIterator[str]:
-    """Serve logs on a free port; gives the url to register.
+async def serve_logs(config: LogServerConfig) -> AsyncIterator[str]:
+    """Serve logs on a free port; yields the URL to register.
 
     Raises:
-        ResourceError: Listening is not possible on this machine.
+        ResourceError: This host does not allow listening.
     """
-    runner = web.AppRunner(_app(what), access_log=None, shutdown_timeout=0.5)
+    runner = web.AppRunner(_app(config), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        host = "127.0.0.1" if what.local else ""
+        host = "127.0.0.1" if config.local else ""
         try:
             listener = socket.create_server((host, 0))
         except OSError as error:
             raise ResourceError(f"Cannot listen on this host, so no log is served: {error.strerror}.") from error
         await web.SockSite(runner, listener).start()
-        yield f"http://{host or what.hostname}:{listener.getsockname()[1]}"
+        yield f"http://{host or config.hostname}:{listener.getsockname()[1]}"
     finally:
         await runner.cleanup()
 
 
 @contextmanager
-def serving_in_thread(what: LogServerConfig) -> Iterator[str]:
-    """Serve logs beside code that has no loop of its own; gives the url to register."""
+def serve_logs_in_thread(config: LogServerConfig) -> Iterator[str]:
+    """Serve logs in a thread, for code without a loop of its own; yields the URL to register."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="logs", daemon=True)
     thread.start()
-    served = serving(what)
+    server = serve_logs(config)
     try:
-        url = asyncio.run_coroutine_threadsafe(served.__aenter__(), loop).result()
+        url = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         try:
             yield url
         finally:
-            asyncio.run_coroutine_threadsafe(served.__aexit__(None, None, None), loop).result()
+            asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result()
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
 
-def _app(what: LogServerConfig) -> web.Application:
-    passes = ReadTokens(what.key)
+def _app(config: LogServerConfig) -> web.Application:
+    tokens = ReadTokens(config.key)
 
     async def trigger(request: web.Request) -> web.StreamResponse:
-        _check(passes, request)
-        return await _send(what.root, trigger_log(_number(request, "trigger"), _number(request, "job")), request)
+        _check(tokens, request)
+        return await _send(config.root, trigger_log(_number(request, "trigger"), _number(request, "job")), request)
 
     async def run(request: web.Request) -> web.StreamResponse:
-        _check(passes, request)
-        return await _send(what.root, run_log_name(request.match_info["run"]), request)
+        _check(tokens, request)
+        return await _send(config.root, run_log_name(request.match_info["run"]), request)
 
     app = web.Application()
     app.router.add_get(TRIGGER, trigger)
@@ -99,9 +99,9 @@ def _app(what: LogServerConfig) -> web.Application:
     return app
 
 
-def _check(passes: ReadTokens, request: web.Request) -> None:
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    if scheme != "Bearer" or not passes.opens(given, request.rel_url.raw_path):
+def _check(tokens: ReadTokens, request: web.Request) -> None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme != "Bearer" or not tokens.verify(token, request.rel_url.raw_path):
         raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
 
 
@@ -114,18 +114,18 @@ def _number(request: web.Request, name: str) -> int:
 
 async def _send(root: Path, name: LogName, request: web.Request) -> web.StreamResponse:
     try:
-        asked = LogQuery.parse(request.query)
+        query = LogQuery.parse(request.query)
     except ValueError as error:
         raise web.HTTPBadRequest(text=str(error)) from error
-    found = await answer(root, name, asked)
-    response = web.StreamResponse(headers=found.headers | {"Content-Type": MEDIA_TYPE})
+    log = await respond(root, name, query)
+    response = web.StreamResponse(headers=log.headers | {"Content-Type": MEDIA_TYPE})
     await response.prepare(request)
-    await response.write(found.data)
-    if found.more is not None:
+    await response.write(log.data)
+    if log.more is not None:
         try:
-            async for data in found.more:
+            async for data in log.more:
                 await response.write(data)
         finally:
-            await found.more.aclose()
+            await log.more.aclose()
     await response.write_eof()
     return response

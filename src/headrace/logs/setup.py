@@ -1,6 +1,6 @@
-"""What every log line bears, and where it goes: the process's log, and the log of the trigger or run whose code wrote it.
+"""Configure log lines and their destinations: the process's log, and the log of the trigger or run whose code is running.
 
-structlog and the standard library's `logging` take one way: through `logging`, to the handlers made here.
+structlog and the standard library's `logging` share one path: through `logging`, to the handlers of this module.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from headrace.logs.format import encode, render_fields
 from headrace.logs.writer import LogFiles
 
 masks: Final[list[Processor]] = []
-"""What takes secrets out of every line, as the last step before it is written."""
+"""Processors that remove secrets from each line, as the last step before it is written."""
 
 _process: Final[dict[str, Any]] = {}
 _NOISY: Final = ("py4j", "httpx", "httpcore", "aiohttp.access", "asyncio", "watchfiles", "uvicorn.access")
-"""Libraries that say at INFO what is of use to their own authors only."""
+"""Libraries whose INFO messages only help their own authors."""
 
 
 def bind_process(**fields: Any) -> None:
-    """Add these fields to every line that this process logs from now on."""
+    """Add these fields to all further lines of this process."""
     _process.update(fields)
 
 
 def configure(level: int, handlers: Iterable[logging.Handler]) -> None:
-    """Send structlog and `logging` from `level` on to the handlers, and to no others."""
+    """Route structlog and `logging`, from `level` up, to these handlers only."""
     structlog.configure(**structlog_options(level, structlog.stdlib.LoggerFactory()))
     logging.basicConfig(level=level, handlers=list(handlers), force=True)
     quiet_libraries(level)
 
 
 def structlog_options(level: int, factory: structlog.stdlib.LoggerFactory) -> dict[str, Any]:
-    """Return the arguments of `structlog.configure` with which lines from `level` on go to the loggers that `factory` makes."""
+    """Return arguments of `structlog.configure` that send lines from `level` up to the loggers of `factory`."""
     return {
         "processors": [structlog.contextvars.merge_contextvars, *_common(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         "wrapper_class": structlog.make_filtering_bound_logger(level),
@@ -54,28 +54,28 @@ def quiet_libraries(level: int) -> None:
 
 
 def process_handler(stream: TextIO, *, as_json: bool, colours: bool, finders: Sequence[Finder] = ()) -> logging.Handler:
-    """Return what writes the process's log: all that structlog is given, and of other libraries' lines warnings and worse.
+    """Return the handler of the process's log: all lines of structlog, and warnings and errors of other libraries.
 
-    A line of a trigger or a run that one of `finders` finds bears its fields, as in its own log.
+    Lines of a trigger or a run that one of `finders` finds have the same fields as in its own log.
     """
     handler = logging.StreamHandler(stream)
     handler.addFilter(lambda record: record.levelno >= logging.WARNING or isinstance(record.msg, dict))
-    handler.setFormatter(_formatter(_bearing(finders), _json if as_json else _text(colours=colours)))
+    handler.setFormatter(_formatter(_target_fields(finders), _json if as_json else _text(colours=colours)))
     return handler
 
 
 class TargetHandler(logging.Handler):
-    """Writes what the code of a trigger or a run logs into its log; costs one look at a context variable where no such code runs."""
+    """Writes lines to the log of the running trigger or run. Outside such code, it costs one lookup of a context variable."""
 
     def __init__(self, files: LogFiles, finders: Iterable[Finder]) -> None:
         super().__init__()
         self._files = files
         self._finders = list(finders)
-        self.setFormatter(_formatter(_bearing(self._finders), _json))
+        self.setFormatter(_formatter(_target_fields(self._finders), _json))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, if it is of a trigger or a run."""
-        target = _found(self._finders)
+        """Write the record, if a trigger's or a run's code is running."""
+        target = _find_target(self._finders)
         if target is not None:
             self._files.append(target.name, self.format(record).encode(errors="backslashreplace") + b"\n")
 
@@ -85,17 +85,17 @@ class TargetHandler(logging.Handler):
         super().close()
 
 
-def _found(finders: Iterable[Finder]) -> Target | None:
+def _find_target(finders: Iterable[Finder]) -> Target | None:
     return next((target for find in finders if (target := find()) is not None), None)
 
 
-def _bearing(finders: Sequence[Finder]) -> Processor:
+def _target_fields(finders: Sequence[Finder]) -> Processor:
     def bearing(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
         del logger, name
-        target = _found(finders)
+        target = _find_target(finders)
         if target is None:
             return event
-        return {**event, **{name: value for name, value in target.unless_said.items() if name not in event}, **target.fields}
+        return {**event, **{name: value for name, value in target.defaults.items() if name not in event}, **target.fields}
 
     return bearing
 
@@ -110,7 +110,7 @@ def _common() -> list[Processor]:
 
 
 def _formatter(*last: Processor) -> logging.Formatter:
-    """Return what makes a line of a record; `last` ends with what returns a text."""
+    """Return a formatter. `last` are its last processors, the last of which returns the line."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*_common(), structlog.stdlib.ExtraAdder()],
         processors=[
@@ -135,10 +135,10 @@ def masked_text(text: str) -> str:
 
 
 def _masked(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
-    shown: Any = event
+    masked: Any = event
     for mask in masks:
-        shown = mask(logger, name, shown)
-    return dict(shown)
+        masked = mask(logger, name, masked)
+    return dict(masked)
 
 
 def _json(logger: WrappedLogger, name: str, event: MutableMapping[str, Any]) -> str:

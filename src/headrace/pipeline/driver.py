@@ -23,7 +23,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.client.secret_source import blocking_source
 from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
 from headrace.logs.setup import bind_process
-from headrace.pipeline.execution.executor import Outputs, RunExecutor, StopRequested
+from headrace.pipeline.execution.executor import RunExecutor, RunServices, StopRequested
 from headrace.pipeline.execution.queues import Batch, RunQueues
 from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
@@ -33,14 +33,14 @@ from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.ordering.bounds import MAX_STEP, Bounds, next_bounds
 from headrace.pipeline.ordering.orderer import Orderer
-from headrace.pipeline.payload.frames import Frames
+from headrace.pipeline.payload.frames import DataFrames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
 from headrace.pipeline.runs.identity import Origin, RunKey
 from headrace.pipeline.runs.run import Run, in_order
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.scope_lease import acquire_scope
 from headrace.pipeline.spark.cluster import await_executors
-from headrace.pipeline.spark.code_shipping import ship
+from headrace.pipeline.spark.code_shipping import ship_functions
 from headrace.pipeline.spark.session import open_session
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.sinks import open_sinks
@@ -48,6 +48,7 @@ from headrace.pipeline.task_starter import TaskStarter
 from headrace.project import Project
 from headrace.retry import retry_until_stopped
 from headrace.triggers.secrets import SECRETS
+from headrace.wire.calls.execution import SPLIT_RUN, WAIT_FOR_EVENTS
 from headrace.wire.control.jobs import CompleteJob, JobRegistered, RegisterJob
 from headrace.wire.pipelines.runs import BatchEnded
 from headrace.wire.pipelines.scope_leases import ScopeLease
@@ -55,45 +56,46 @@ from headrace.wire.pipelines.scope_leases import ScopeLease
 __all__ = ["PipelineOptions", "run_pipeline"]
 
 STOP_SECONDS: Final = 15.0
-"""How long the runs that are executed have to end after the process was asked to stop."""
+"""Time limit for running runs to finish after a stop request."""
 
-LETTER_SECONDS: Final = 1.0
-"""How often a driver looks whether the dead letters were settled or discarded for which it holds events."""
+DEAD_LETTER_SECONDS: Final = 1.0
+"""Interval at which a driver checks for settled or discarded dead letters that hold back events."""
 _POLL_SECONDS: Final = 0.5
-"""How long one request waits for news; a process that is asked to stop may take as long."""
+"""How long one request waits for new events. A stop request may take as long to be noticed."""
 _BUSY_SECONDS: Final = 0.1
-"""The same, where a pipeline that holds followers may have ended its run meanwhile, so that its next one can be planned."""
+"""The same, if a pipeline that holds followers may have ended its run meanwhile, so that its next run can be planned."""
 _MICROS: Final = 1_000_000
 
 
 def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Event, spark: SparkSession | None = None) -> None:
-    """Run the project's pipelines until `stop` is set: runs that are executed end first. An API that is away is waited for.
+    """Run the project's pipelines until `stop` is set; running runs then finish. Wait while the API is unavailable.
 
-    A session is made, and stopped at the end, unless one is given. The folder `options.home` is scratch: all that another driver needs to
-    go on is in the API and in the tables.
+    Creates a session, and stops it at the end, unless one is given. The folder `options.home` is scratch: everything
+    that another driver needs is in the API and in the tables.
 
     Raises:
         JavaError: No Java 17 or newer.
-        PipelineError: A run cannot be stored or reported, Spark's JVM died, or its master cannot be reached. The run stays open.
+        PipelineError: A run cannot be stored or reported, Spark's JVM died, or its master cannot be reached. The run
+            stays open.
         ApiError: The API refuses this process.
     """
-    folders = ship(pipeline.function for pipeline in project.pipelines.values())
+    folders = ship_functions(pipeline.function for pipeline in project.pipelines.values())
     with PipelineClient(options.api_url, key=options.key) as client:
-        SECRETS.set_backend(blocking_source(client.get))
+        SECRETS.set_backend(blocking_source(client))
         job = _register(client, project.name, options.log_url, stop)
         if job is None:
             return
         bind_process(job=job.job_id)
-        underway = RunningRuns(options.scope)
-        with JobHeartbeat(client, job.heartbeat, stop, underway.now) as heart:
+        running = RunningRuns(options.scope)
+        with JobHeartbeat(client, job.heartbeat, stop, running.now) as heartbeat:
             try:
                 with nullcontext(spark) if spark else _session(project.name, options, folders, stop) as session:
-                    # A driver that waits for the scope has its session ready when it gets it.
+                    # The session is ready before the scope is acquired, so that a standby driver starts quickly.
                     lease = acquire_scope(client, options.scope, options.begin, stop, partial(_warm_up, session))
                     if lease is not None:
-                        _run(session, project, options, _Held(client, lease, heart, underway), stop)
-                if heart.failure is not None:
-                    raise heart.failure
+                        _run(session, project, options, _Acquired(client, lease, heartbeat, running), stop)
+                if heartbeat.failure is not None:
+                    raise heartbeat.failure
             except (HeadraceError, PySparkException) as error:
                 _complete(client, CompleteJob(state="failed", reason=str(error)))
                 raise
@@ -102,54 +104,54 @@ def run_pipeline(project: Project, options: PipelineOptions, stop: threading.Eve
 
 @contextmanager
 def _session(app: str, options: PipelineOptions, folders: Sequence[Path], stop: threading.Event) -> Iterator[SparkSession]:
-    """Give a session that has executors, unless `stop` was set."""
+    """Open a session that has executors, unless `stop` was set."""
     with open_session(app, master=options.master, work=options.home / "spark", conf=options.conf, folders=folders) as session:
         await_executors(session, stop)
         yield session
 
 
 def _warm_up(session: SparkSession) -> None:
-    """Execute a job: the first job of a session takes two seconds longer than the others."""
+    """Execute a job, because the first job of a session takes two seconds longer than the others."""
     try:
-        Frames(session).of(ORDERED_SCHEMA.empty_table()).toArrow()
+        DataFrames(session).of(ORDERED_SCHEMA.empty_table()).toArrow()
     except (OSError, Py4JError) as error:
         raise PipelineError(f"Spark stopped before it was needed: {error}", hint="See spark.log in the home folder.") from error
 
 
-class _Held(NamedTuple):
-    """The scope that this process holds, and its job's client, heartbeat and runs."""
+class _Acquired(NamedTuple):
+    """The acquired scope, with its job's client, heartbeat and runs."""
 
     client: PipelineClient
     lease: ScopeLease
-    heart: JobHeartbeat
-    underway: RunningRuns
+    heartbeat: JobHeartbeat
+    running: RunningRuns
 
 
-def _run(spark: SparkSession, project: Project, options: PipelineOptions, held: _Held, stop: threading.Event) -> None:
-    client, lease = held.client, held.lease
-    spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that look at what earlier batches wrote
+def _run(spark: SparkSession, project: Project, options: PipelineOptions, acquired: _Acquired, stop: threading.Event) -> None:
+    client, lease = acquired.client, acquired.lease
+    spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that read what earlier batches wrote
     try:
         state = retry_until_stopped(lambda: client.state(options.scope), stop, "state of the scope")
         open_runs = in_order(Run.opened(run) for run in retry_until_stopped(lambda: client.open_runs(options.scope), stop, "open runs"))
     except ApiUnavailable:
-        return  # asked to stop
+        return  # a stop was requested
     origin = Origin(lease.log, lease.scope, lease.incarnation)
     with Reporter(client) as reporter, LogReader(client, stop, options.max_rows) as reader:
-        sinks = open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, held.heart.fence)
+        sinks = open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, acquired.heartbeat.fence)
         for format, sink in sinks.items():
             mine = [run for run in open_runs if run.format == format]
             sink.shut_out(RunKey(run.table, run.pipeline, run.batch, run.part) for run in mine if run.table is not None)
         TableBatches(options.tables, origin).check(project.pipelines.values(), sinks, lease.cursor.batch)
-        outputs = Outputs(
+        services = RunServices(
             sinks,
             PayloadSchemas(schemas_folder(options.tables, options.scope)),
             reporter,
             TaskStarter(client, stop),
-            lambda split: retry_until_stopped(lambda: client.split(options.scope, split), stop, "split of a run"),
-            held.underway,
+            lambda split: retry_until_stopped(lambda: client.request(SPLIT_RUN, split, scope=options.scope), stop, "split of a run"),
+            acquired.running,
         )
         returned = ReturnedRuns()
-        execute = RunExecutor(spark, project.pipelines, lease, reader, outputs, returned, stop)
+        execute = RunExecutor(spark, project.pipelines, lease, reader, services, returned, stop)
         orderer = Orderer(
             list(project.pipelines.values()), reader, lease, state, lookback=int(options.lookback * _MICROS), max_rows=options.max_rows
         )
@@ -185,15 +187,15 @@ class _Driver:
         self._returned = returned
         self._options = options
         self._stop = stop
-        self._looked = 0.0
-        self._tick = min(int(options.lookback * _MICROS) // 4, MAX_STEP)
+        self._checked_at = 0.0
+        self._max_tick = min(int(options.lookback * _MICROS) // 4, MAX_STEP)
         self._log = structlog.get_logger(__name__)
 
     def run(self, open_runs: Sequence[Run]) -> None:
-        """Execute the runs that earlier drivers left open, then plan batches and execute theirs, until the process is to stop.
+        """Execute the runs that earlier drivers left open, then plan batches and execute their runs, until a stop is requested.
 
         Raises:
-            PipelineError: As for `run_pipeline`, and Stopped.
+            PipelineError: As for `run_pipeline`, or StopRequested.
             ApiError: As for `run_pipeline`.
         """
         # A run that began twice without an outcome may have ended its driver or Spark's JVM. Alone, it takes no other run with it.
@@ -222,10 +224,10 @@ class _Driver:
             raise self._reporter.failure
 
     def _plan(self, queues: RunQueues) -> None:
-        """Plan the next batch, once there is news or the scope's clock must go on.
+        """Plan the next batch, when there are new events or the scope time must advance.
 
-        One that is full is planned while the batch before it is executed. One that is not waits until a pipeline is ready for it: what is
-        stored meanwhile joins it.
+        A full batch is planned while the previous one is executed. Another one waits until a pipeline is ready for it,
+        and events that are stored meanwhile join it.
         """
         queues.wait_until_taken()
         bounds = self._bounds(queues)
@@ -241,33 +243,33 @@ class _Driver:
         queues.put(Batch(cursor.batch, cursor.cursor - bounds.after, ordered.released, began), ordered.runs)
 
     def _idle(self, queues: RunQueues) -> set[str]:
-        """Return the pipelines that hold followers and have no open run; the API has the outcomes of all that they had."""
+        """Return the pipelines that hold followers and have no open run. The API has the outcomes of all their runs."""
         idle = queues.idle(self._orderer.holding)
         return idle if not idle or self._reporter.flush(self._stop.is_set) else set()
 
     def _holds_due(self, queues: RunQueues) -> bool:
-        """Return whether a pipeline that holds followers may have a run now. Dead letters are asked for once in LETTER_SECONDS."""
+        """Return whether a pipeline that holds followers may have a run now. Dead letters are queried every DEAD_LETTER_SECONDS."""
         idle = self._idle(queues)
         if len(self._returned) or idle & self._orderer.has_free:
             return True
         now = time.monotonic()
-        if not idle or now - self._looked < LETTER_SECONDS:
+        if not idle or now - self._checked_at < DEAD_LETTER_SECONDS:
             return False
-        self._looked = now
+        self._checked_at = now
         return self._orderer.has_news(idle)
 
     def _bounds(self, queues: RunQueues) -> Bounds | None:
-        """Wait a short time for news, and return the bounds of the next batch, None where there is nothing to do."""
+        """Wait a short time for new events. Return the bounds of the next batch, or None if there is nothing to do."""
         at = self._orderer.at
-        tick = self._tick if self._orderer.waits_for_time else None
+        tick = self._max_tick if self._orderer.waits_for_time else None
         if self._orderer.holds_for_removed or self._holds_due(queues):
             tick = 0
-        longest = _BUSY_SECONDS if self._orderer.has_free else _POLL_SECONDS
-        wait = 0.0 if tick == 0 else min(longest, self._tick / _MICROS)
+        max_wait = _BUSY_SECONDS if self._orderer.has_free else _POLL_SECONDS
+        wait = 0.0 if tick == 0 else min(max_wait, self._max_tick / _MICROS)
         try:
-            news = self._client.news(after=at.seq, again=at.again, wait=wait)
+            news = self._client.request(WAIT_FOR_EVENTS, None, query={"after": at.seq, "again": at.again, "wait": wait})
         except ApiUnavailable as error:
-            self._stop.wait(error.retry_after or _POLL_SECONDS)  # the heartbeat logs that the API is away
+            self._stop.wait(error.retry_after or _POLL_SECONDS)  # the heartbeat logs that the API is unavailable
             return None
         return next_bounds(at, news, time.time_ns() // 1000, max_rows=self._orderer.max_events, tick=tick)
 
@@ -279,7 +281,7 @@ class _Driver:
 
 
 def _register(client: PipelineClient, project: str, log_url: str | None, stop: threading.Event) -> JobRegistered | None:
-    """Register this process, waiting for the api; None when asked to stop before that."""
+    """Register this process, waiting for the API. Return None if a stop is requested first."""
     job = RegisterJob(
         registration_id=os.environ.get("HEADRACE_REGISTRATION") or uuid4().hex,
         replaces=os.environ.get("HEADRACE_REPLACES"),
@@ -294,13 +296,13 @@ def _register(client: PipelineClient, project: str, log_url: str | None, stop: t
         try:
             return client.register(job)
         except ApiUnavailable as error:
-            log.warning("waiting for the api", error=str(error))
+            log.warning("waiting for the API", error=str(error))
             stop.wait(1.0)
     return None
 
 
 def _complete(client: PipelineClient, end: CompleteJob) -> None:
-    """Say how the job ended; an api that does not hear it will find out by itself."""
+    """Report how the job ended. If the API is unavailable, it detects the end by missing heartbeats."""
     try:
         client.complete(end)
     except ApiError as error:

@@ -16,13 +16,13 @@ from headrace.errors import ApiError, ApiUnavailable
 from headrace.wire.control.jobs import Heartbeat, RunningBatch
 
 FRESH_SECONDS: Final = 3.0
-"""How long after a heartbeat was sent the job certainly lives: less than the silence after which another driver may have its scope."""
+"""How long after a heartbeat the job is certainly alive. It is shorter than the time after which another driver can acquire the scope."""
 
 
 class JobHeartbeat:
-    """A thread that says that the job lives, and which `batch` it is at.
+    """A thread that sends heartbeats with the running `batch`.
 
-    It sets `stop` when the api wants the job to end, or no longer knows it (`failure`).
+    It sets `stop` when the API requests that the job ends, or no longer knows it (`failure`).
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class JobHeartbeat:
         self._interval = interval
         self._stop = stop
         self._batch = batch
-        self._ended = threading.Event()
+        self._stopped = threading.Event()
         self._confirmed = -inf
-        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._log = structlog.get_logger(__name__)
         self.failure: ApiError | None = None
 
@@ -43,16 +43,16 @@ class JobHeartbeat:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._ended.set()
+        self._stopped.set()
         self._thread.join()
 
     def fence(self) -> None:
-        """Return once it is certain that the job still lives: at once after a fresh heartbeat, else after one more.
+        """Return once the job is certainly alive: immediately after a recent heartbeat, else after one more.
 
-        An API that is away is waited for. The clock counts while the machine is suspended.
+        Waits while the API is unavailable. The clock also counts while the host is suspended.
 
         Raises:
-            ApiError: The job has ended (`stop` is set), or the process was told to stop meanwhile.
+            ApiError: The job has ended (`stop` is set), or a stop was requested meanwhile.
         """
         while _seconds() - self._confirmed > FRESH_SECONDS:
             try:
@@ -62,18 +62,18 @@ class JobHeartbeat:
                     raise
 
     def _run(self) -> None:
-        while not self._ended.wait(self._interval):
+        while not self._stopped.wait(self._interval):
             try:
                 self._beat()
             except ApiUnavailable as error:
-                self._log.warning("no heartbeat, the api is away", error=str(error))
+                self._log.warning("heartbeat failed: API unavailable", error=str(error))
             except ApiError:
                 return
 
     def _beat(self) -> None:
         sent = _seconds()
         try:
-            # A later answer would confirm nothing, and a connection that went silent must not outlast the lease.
+            # A later answer would confirm nothing, and a dead connection must not outlast the lease.
             answer = self._client.heartbeat(Heartbeat(batch=self._batch()), timeout=FRESH_SECONDS)
         except ApiUnavailable:
             raise
@@ -82,8 +82,8 @@ class JobHeartbeat:
             self._stop.set()
             raise
         self._confirmed = max(sent, self._confirmed)
-        if answer.wanted != "run":
-            self._log.info("the api asks the pipeline to end", wanted=answer.wanted)
+        if answer.desired_state != "run":
+            self._log.info("stop requested by the API", desired_state=answer.desired_state)
             self._stop.set()
 
 

@@ -1,4 +1,4 @@
-"""The driver's way to the log: a batch's events in one table, with the next ones fetched while a batch is handled."""
+"""Read the event log for a driver: a batch's events in one table, with the next ones prefetched while a batch is handled."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from headrace.errors import ApiUnavailable, PipelineError, RunTooLarge
 from headrace.pipeline.kernel.followers import Link
 from headrace.pipeline.runs.slices import Slice
 from headrace.retry import retry_until_stopped
+from headrace.wire.calls.execution import GET_REDELIVERIES
 from headrace.wire.log import LOG_SCHEMA
-from headrace.wire.pipelines.plans import FoundLeader, ScopeLetter
+from headrace.wire.pipelines.plans import FoundLeader, ScopeDeadLetter
 from headrace.wire.pipelines.runs import Redelivery
 
 PAGE_ROWS: Final = 50_000
-MOST_PICKED: Final = 10_000
+MAX_REQUESTED_EVENTS: Final = 10_000
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of events after which a batch takes no further ones."""
+"""Bytes of events at which a batch ends."""
 MAX_BATCH_EVENTS: Final = 100_000
-"""Events of the log that a batch takes, and of a run of a pipeline without a batch policy, whatever the options say."""
+"""Limit of a batch, and of a run of a pipeline without a batch policy, whatever the options say."""
 MAX_ID_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of ids after which a batch takes no further events: the ids of what waits are stored with the plan."""
+"""Bytes of ids at which a batch ends: the ids of waiting events are stored with the plan."""
 MAX_RUN_BYTES: Final = 1024 * 1024 * 1024
-"""The most bytes of events that one run takes."""
+"""Maximum bytes of events in one run."""
 
 
 class LogReader:
-    """Reads for one scope. It repeats requests while the API is away, until `stop` is set.
+    """Reads for one scope. Repeats requests while the API is unavailable, until `stop` is set.
 
-    At most `ahead` events are fetched before they are requested.
+    Prefetches up to `ahead` events.
     """
 
     def __init__(self, client: PipelineClient, stop: threading.Event, ahead: int) -> None:
         self._client = client
         self._stop = stop
-        self._most_ahead = min(ahead, MAX_BATCH_EVENTS)
+        self._max_ahead = min(ahead, MAX_BATCH_EVENTS)
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="log-ahead")
         self._ahead: tuple[int, Future[list[pa.Table]]] | None = None
         self._head = 0
@@ -58,12 +59,12 @@ class LogReader:
         self._fetcher.shutdown(cancel_futures=True)
 
     def read(self, after: int, to: int) -> pa.Table:
-        """Return the events with after < seq <= to, in order of `seq`: all, or as many as are within MAX_BATCH_BYTES and MAX_ID_BYTES.
+        """Return the events with after < seq <= to, in order of `seq`: all, or the first within MAX_BATCH_BYTES and MAX_ID_BYTES.
 
         Raises:
             PipelineError: The log no longer has one of them.
         """
-        pages = self._fetched(after, to)
+        pages = self._take_prefetched(after, to)
         reached = pages[-1].column("seq")[-1].as_py() if pages else after
         while reached < to and not _is_large(pages):
             page = retry_until_stopped(partial(self._page, after=reached, to=to, limit=PAGE_ROWS), self._stop, "log")
@@ -71,11 +72,11 @@ class LogReader:
                 break
             pages.append(page)
             reached = page.column("seq")[-1].as_py()
-        found = _within_bytes(pa.concat_tables([LOG_SCHEMA.empty_table(), *pages]))
-        return _whole(found, (found.column("seq")[-1].as_py() if found.num_rows else to) - after)
+        events = _within_bytes(pa.concat_tables([LOG_SCHEMA.empty_table(), *pages]))
+        return _require_all(events, (events.column("seq")[-1].as_py() if events.num_rows else to) - after)
 
-    def look_ahead(self, after: int) -> None:
-        """Fetch what comes after `after` in the background, where there is something."""
+    def prefetch(self, after: int) -> None:
+        """Fetch events after `after` in the background, if there are any."""
         if after < self._head:
             self._ahead = (after, self._fetcher.submit(self._fetch, after))
 
@@ -83,13 +84,13 @@ class LogReader:
         """Return the events of a slice as ORDERED_SCHEMA.
 
         Raises:
-            PipelineError: The log no longer has one of them, or they have more than MAX_RUN_BYTES.
+            PipelineError: The log no longer has one of them, or they exceed MAX_RUN_BYTES.
         """
         seqs = np.sort(part.seqs)
-        found = self._picked(seqs)
-        return part.table(found.take(pa.array(np.searchsorted(seqs, part.seqs))))
+        table = self._events_of(seqs)
+        return part.table(table.take(pa.array(np.searchsorted(seqs, part.seqs))))
 
-    def pick(self, seqs: Sequence[int]) -> pa.Table:
+    def get_by_seq(self, seqs: Sequence[int]) -> pa.Table:
         """Return the events with these ascending seqs, in that order.
 
         Raises:
@@ -97,9 +98,9 @@ class LogReader:
         """
         if not len(seqs):
             return LOG_SCHEMA.empty_table()
-        return self._picked(np.asarray(seqs, dtype=np.int64))
+        return self._events_of(np.asarray(seqs, dtype=np.int64))
 
-    def _picked(self, seqs: npt.NDArray[np.int64]) -> pa.Table:
+    def _events_of(self, seqs: npt.NDArray[np.int64]) -> pa.Table:
         parts = [LOG_SCHEMA.empty_table()]
         size = 0
         for portion in _portions(ranges_of(seqs)):
@@ -110,41 +111,45 @@ class LogReader:
                     f"The {len(seqs)} events of one run have more than {MAX_RUN_BYTES >> 20} MiB.",
                     hint="Give the pipeline a smaller Window or Debounce, and send the events again with: headrace send",
                 )
-        return _whole(pa.concat_tables(parts), len(seqs))
+        return _require_all(pa.concat_tables(parts), len(seqs))
 
     def redeliveries(self, after: int, to: int) -> list[Redelivery]:
         """Return redeliveries with after < id <= to."""
-        return retry_until_stopped(lambda: self._client.redeliveries(after=after, to=to), self._stop, "redeliveries") if after < to else []
+        if after >= to:
+            return []
+        query = {"after": after, "to": to}
+        page = retry_until_stopped(lambda: self._client.request(GET_REDELIVERIES, None, query=query), self._stop, "redeliveries")
+        return page.redeliveries
 
     def positions(self, scope: str, seqs: Sequence[int]) -> list[bytes]:
-        """Return the stored blocks that may have the positions of these events, by ascending seqs."""
+        """Return the stored blocks that may have the positions of these events. The seqs ascend."""
         return retry_until_stopped(lambda: self._client.positions(scope, seqs), self._stop, "positions")
 
-    def letters(self, scope: str, pipeline: str) -> list[ScopeLetter]:
-        """Return the pipeline's dead letters that are neither settled nor discarded."""
+    def dead_letters(self, scope: str, pipeline: str) -> list[ScopeDeadLetter]:
+        """Return the pipeline's open dead letters."""
         return retry_until_stopped(lambda: self._client.letters(scope, pipeline), self._stop, "dead letters")
 
     def leaders(self, keys: Sequence[bytes]) -> list[FoundLeader]:
-        """Return those of the events with these keys that the log has, with their leaders."""
+        """Return the events with these keys that are in the log, with their leaders."""
         return retry_until_stopped(lambda: self._client.leaders(keys), self._stop, "leaders")
 
     def links(self, seqs: npt.NDArray[np.int64]) -> list[Link]:
-        """Return which event each of these events follows, in this order.
+        """Return the leader of each of these events, in this order.
 
         Raises:
             PipelineError: The log no longer has one of them.
         """
-        found: dict[int, Link] = {}
+        by_seq: dict[int, Link] = {}
         for portion in _portions(ranges_of(np.sort(seqs))):
             table = retry_until_stopped(partial(self._client.pick, portion), self._stop, "log")
             names = ("seq", "key", "leader_key")
-            found |= {seq: Link(key, leader) for seq, key, leader in zip(*(table.column(name).to_pylist() for name in names), strict=True)}
-        if len(found) != len(seqs):
-            raise _gone(len(found), len(seqs))
-        return [found[seq] for seq in seqs.tolist()]
+            by_seq |= {seq: Link(key, leader) for seq, key, leader in zip(*(table.column(name).to_pylist() for name in names), strict=True)}
+        if len(by_seq) != len(seqs):
+            raise _missing_events(len(by_seq), len(seqs))
+        return [by_seq[seq] for seq in seqs.tolist()]
 
-    def _fetched(self, after: int, to: int) -> list[pa.Table]:
-        """Return what was fetched ahead, as far as it is asked for."""
+    def _take_prefetched(self, after: int, to: int) -> list[pa.Table]:
+        """Return the prefetched events, as far as they are requested."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[0] != after:
             return []
@@ -160,8 +165,8 @@ class LogReader:
         pages: list[pa.Table] = []
         rows = 0
         try:
-            while rows < self._most_ahead and not _is_large(pages):
-                page = self._page(after=after, limit=min(PAGE_ROWS, self._most_ahead - rows))
+            while rows < self._max_ahead and not _is_large(pages):
+                page = self._page(after=after, limit=min(PAGE_ROWS, self._max_ahead - rows))
                 if not page.num_rows:
                     break
                 pages.append(page)
@@ -170,7 +175,7 @@ class LogReader:
                 if after >= self._head:
                     break
         except ApiUnavailable:
-            pass  # it is read again, and then waited for, when it is needed
+            pass  # it is read again when it is needed
         return pages
 
     def _page(self, after: int, limit: int, to: int | None = None) -> pa.Table:
@@ -184,45 +189,45 @@ def _is_large(pages: Sequence[pa.Table]) -> bool:
 
 
 def _within_bytes(events: pa.Table) -> pa.Table:
-    """Return the first events that are within the bounds of a batch in bytes, at least one."""
+    """Return the first events within the limits of a batch in bytes, at least one."""
     if events.nbytes <= MAX_ID_BYTES:
         return events
     return first_within(first_within(events, "payload", MAX_BATCH_BYTES), "id", MAX_ID_BYTES)
 
 
-def first_within(events: pa.Table, column: str, most: int) -> pa.Table:
-    """Return the first events of which a column of texts has at most so many bytes, at least one event."""
+def first_within(events: pa.Table, column: str, max_bytes: int) -> pa.Table:
+    """Return the first events whose texts in one column have up to `max_bytes` together, at least one event."""
     lengths = pc.binary_length(events.column(column)).to_numpy().astype(np.int64)
-    return events.slice(0, max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right"))))
+    return events.slice(0, max(1, int(np.searchsorted(np.cumsum(lengths), max_bytes, side="right"))))
 
 
-def _whole(found: pa.Table, wanted: int) -> pa.Table:
-    """Return what was found where it is all that was wanted: the log keeps what a scope that it knows may still read."""
-    if found.num_rows != wanted:
-        raise _gone(found.num_rows, wanted)
-    return found
+def _require_all(events: pa.Table, count: int) -> pa.Table:
+    """Return the events if there are `count` of them. The log retains all events that a known scope may still read."""
+    if events.num_rows != count:
+        raise _missing_events(events.num_rows, count)
+    return events
 
 
-def _gone(found: int, wanted: int) -> PipelineError:
+def _missing_events(count: int, expected: int) -> PipelineError:
     return PipelineError(
-        f"The log has {found} of {wanted} events that the scope still needs: the database was replaced, or the scope removed.",
+        f"The log has {count} of {expected} events that the scope still needs: the database was replaced, or the scope removed.",
         hint="Bring the database back, or reset the scope with: headrace scopes reset SCOPE --from now",
     )
 
 
 def _portions(ranges: Ranges) -> Iterator[Ranges]:
-    """Yield ranges of not too many events at a time."""
+    """Yield ranges in portions of a limited number of events."""
     portion: Ranges = []
-    room = MOST_PICKED
+    remaining = MAX_REQUESTED_EVENTS
     for first, last in ranges:
         start = first
         while start <= last:
-            end = min(last, start + room - 1)
+            end = min(last, start + remaining - 1)
             portion.append((start, end))
-            room -= end - start + 1
+            remaining -= end - start + 1
             start = end + 1
-            if not room:
+            if not remaining:
                 yield portion
-                portion, room = [], MOST_PICKED
+                portion, remaining = [], MAX_REQUESTED_EVENTS
     if portion:
         yield portion

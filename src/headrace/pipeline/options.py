@@ -1,4 +1,4 @@
-"""All that one pipeline process needs to know."""
+"""Options of one pipeline process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """Where the api is, what to read and where to write. `conf` is for Spark; `lookback` is in seconds.
+    """The API, what to read and where to write. `conf` is for Spark; `lookback` is in seconds.
 
-    A scope that is new begins with the event `begin`, or with what is stored from now on (None). `home` is scratch.
+    A new scope begins with event `begin`, or with the next one stored if None. `home` is scratch.
     """
 
     api_url: str

@@ -1,55 +1,19 @@
-"""The schemas at every seam of the pipeline: what each stage takes and gives."""
+"""The schemas of events in a pipeline, derived from the columns of an event."""
 
 from __future__ import annotations
 
 from typing import Final
 
-import pyarrow as pa
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from headrace.wire.log import LOG_SCHEMA
+from headrace.wire.event_schema import EVENT_COLUMNS, SCOPE_COLUMNS
+from headrace.wire.log import arrow_schema
 
-ORDERED_SCHEMA: Final = pa.schema(
-    [
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("mark", pa.string()),
-        *[field for field in LOG_SCHEMA if field.name not in {"key", "leader_key", "leader_seq"}],
-    ]
-)
+ORDERED_SCHEMA: Final = arrow_schema(column for column in (*SCOPE_COLUMNS, *EVENT_COLUMNS) if column.in_pipeline)
 """Released events, in order of `position`. `mark` is null, lost, late or cycle."""
 
-EVENTS: Final = StructType(
-    [
-        StructField("position", LongType(), False),
-        StructField("mark", StringType(), True),
-        StructField("seq", LongType(), False),
-        StructField("source", StringType(), False),
-        StructField("id", StringType(), False),
-        StructField("type", StringType(), False),
-        StructField("subject", StringType(), True),
-        StructField("occurred", TimestampType(), False),
-        StructField("received", TimestampType(), False),
-        StructField("follows", StringType(), True),
-        StructField("trace", StringType(), True),
-        StructField("payload", StringType(), False),
-        StructField("triggers", ArrayType(StringType(), True), False),
-    ]
-)
-"""ORDERED_SCHEMA in Spark's words."""
+EVENTS: Final = from_arrow_schema(ORDERED_SCHEMA)
+"""ORDERED_SCHEMA in Spark's types."""
 
-PIPELINE_COLUMNS: Final = (
-    "position",
-    "mark",
-    "seq",
-    "source",
-    "id",
-    "type",
-    "subject",
-    "occurred",
-    "received",
-    "follows",
-    "trace",
-    "triggers",
-    "payload",
-)
-"""What a pipeline gets; `payload` is a struct, or JSON text where it has no fields to make one of."""
+PIPELINE_COLUMNS: Final = (*(name for name in ORDERED_SCHEMA.names if name != "payload"), "payload")
+"""The columns of a pipeline's DataFrame. `payload` is a struct, or JSON text if its schema has no fields."""

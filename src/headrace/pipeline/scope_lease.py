@@ -1,4 +1,4 @@
-"""Acquire the scope: one driver at a time has it."""
+"""Acquire a scope. Invariant: one driver at a time has it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import structlog
 
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import ApiRefused, ApiUnavailable
-from headrace.wire.pipelines.scope_leases import ScopeLease
+from headrace.wire.calls.execution import ACQUIRE_SCOPE
+from headrace.wire.pipelines.scope_leases import AcquireScope, ScopeLease
 
 _REPEAT_SECONDS: Final = 30.0
 
@@ -19,9 +20,9 @@ _REPEAT_SECONDS: Final = 30.0
 def acquire_scope(
     client: PipelineClient, scope: str, begin: int | None, stop: threading.Event, prepare: Callable[[], None]
 ) -> ScopeLease | None:
-    """Wait until the API grants the scope to this job, or return None where `stop` is set first.
+    """Wait until the API grants the scope to this job. Return None if `stop` is set first.
 
-    A new scope begins with `begin`. Where that takes more than one request, `prepare` is called once.
+    A new scope begins with `begin`. If the first request is not granted, `prepare` is called once.
 
     Raises:
         ApiError: The API refuses this process.
@@ -30,7 +31,7 @@ def acquire_scope(
     prepared = False
     while not stop.is_set():
         try:
-            return client.acquire(scope, begin)
+            return client.request(ACQUIRE_SCOPE, AcquireScope(begin=begin), scope=scope)
         except (ApiUnavailable, ApiRefused) as error:
             if isinstance(error, ApiRefused) and error.problem != "held":
                 raise

@@ -1,4 +1,4 @@
-"""Compare what tables have with the runs that the API knows, and the runs with the events that pipelines take."""
+"""Compare the contents of tables with the runs in the API, and the runs with the events that pipelines take."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ from headrace.pipeline.runs.identity import RunIdentity
 from headrace.pipeline.runs.slices import Slice
 from headrace.pipeline.tables.contents import Entry, TableContents
 from headrace.wire.pipelines.plans import OpenRun
-from headrace.wire.pipelines.scope_audit import AuditProblem, LedgerLetter, LedgerRun, PipelineAudit, ProblemKind, ScopeLedger, TableAudit
+from headrace.wire.pipelines.scope_audit import (
+    AuditProblem,
+    LedgerDeadLetter,
+    LedgerRun,
+    PipelineAudit,
+    ProblemKind,
+    ScopeLedger,
+    TableAudit,
+)
 
 MAX_RANGES: Final = 8
-"""Ranges of events that a problem names."""
+"""Ranges of events in one problem's text."""
 
 Seqs = npt.NDArray[np.int64]
 
@@ -28,7 +36,7 @@ _NONE: Final[Seqs] = np.empty(0, dtype=np.int64)
 
 @dataclass(slots=True)
 class TablesCompared:
-    """The tables beside the runs of a scope; `unverified` runs are older than the history of a Delta table."""
+    """The tables compared with the runs of a scope. `unverified` runs are older than the history of a Delta table."""
 
     tables: list[TableAudit]
     problems: list[AuditProblem]
@@ -38,11 +46,11 @@ class TablesCompared:
 def compare_tables(
     ledger: ScopeLedger, runs: Sequence[LedgerRun], opened: Iterable[OpenRun], contents: Iterable[TableContents]
 ) -> TablesCompared:
-    """Return whether each run with rows is in the tables exactly once, and nothing else is. The tables were read last."""
+    """Check that each run with rows is in the tables exactly once, and nothing else. The tables must be read after the runs."""
     comparison = _Comparison(ledger, runs, {(run.pipeline, run.batch, run.part) for run in opened})
-    found = list(contents)
-    tables = [comparison.add(table) for table in found]
-    horizon = max((table.since for table in found if table.since is not None), default=None)
+    tables_read = list(contents)
+    tables = [comparison.add(table) for table in tables_read]
+    horizon = max((table.since for table in tables_read if table.since is not None), default=None)
     missing = [run for run in comparison.unmatched.values() if run.run_id not in comparison.matched]
     unverified = [run for run in missing if horizon is not None and run.started < horizon]
     lost = sorted((run for run in missing if horizon is None or run.started >= horizon), key=lambda run: (run.batch, run.pipeline))
@@ -60,7 +68,7 @@ class _Comparison:
     problems: list[AuditProblem] = field(default_factory=list)
     unmatched: dict[str, LedgerRun] = field(default_factory=dict)
     matched: dict[str, str] = field(default_factory=dict)
-    _places: dict[tuple[str, str, int, str], str] = field(default_factory=dict)
+    _entries_by_run: dict[tuple[str, str, int, str], str] = field(default_factory=dict)
     _batches: dict[tuple[str, int], list[LedgerRun]] = field(default_factory=lambda: defaultdict(list))
     _oldest: dict[tuple[str, str], LedgerRun] = field(default_factory=dict)
 
@@ -94,8 +102,8 @@ class _Comparison:
             return "other_scopes"
         if run.log != self.ledger.log:
             return "other_logs"
-        place = (run.incarnation, run.pipeline, run.batch, run.part)
-        first = self._places.setdefault(place, entry.where)
+        key = (run.incarnation, run.pipeline, run.batch, run.part)
+        first = self._entries_by_run.setdefault(key, entry.where)
         if first != entry.where:
             both = f"{_of(run.pipeline, run.batch)} is in the tables twice: {first} and {entry.where}"
             self.problems.append(_problem("doubled", f"The run {run.run_id} of {both}."))
@@ -111,15 +119,15 @@ class _Comparison:
         return "matched"
 
     def _run_of(self, run: RunIdentity) -> LedgerRun | None:
-        """Return the run that the rows are of. It may have been reported as a later attempt than the one that stored them."""
+        """Return the run of these rows, or None. It may be reported as a later attempt than the one that stored them."""
         known = self.unmatched.get(run.run_id)
         if known is not None:
             return known
-        found = (each for each in self._batches.get((run.pipeline, run.batch), ()) if each.run_id not in self.matched)
-        return next((each for each in found if each.run_id == run.id_of(each.attempt)), None)
+        candidates = (each for each in self._batches.get((run.pipeline, run.batch), ()) if each.run_id not in self.matched)
+        return next((each for each in candidates if each.run_id == run.id_of(each.attempt)), None)
 
     def _unknown(self, entry: Entry, run: RunIdentity) -> str:
-        """Return what rows are of whose run the API has no report: a run that is open, or whose report retention has deleted."""
+        """Return the kind of rows without a reported run: the run is open, or retention has deleted its report."""
         current = run.incarnation == self.ledger.incarnation
         if current and run.batch > self.ledger.batch:
             return "open"  # planned after the ledger was read
@@ -137,9 +145,9 @@ class _Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The events of a scope that are on their way: in open runs and held by pipeline, and waiting.
+    """The events of a scope in progress: in open runs and held by pipeline, and waiting.
 
-    Of `uncounted` ones, which wait or are held, only the number is known.
+    `uncounted` is the number of waiting or held events whose seqs are unknown.
     """
 
     open: Mapping[str, Seqs]
@@ -149,7 +157,7 @@ class Pending:
 
 
 def pending_of(ledger: ScopeLedger, state: Mapping[str, bytes] | None, opened: Iterable[OpenRun]) -> Pending:
-    """Return the pending events of a scope; `state` is that of the ledger's last plan, None where it could not be read."""
+    """Return the pending events of a scope. `state` is that of the ledger's last plan, or None if it could not be read."""
     slices: dict[str, list[Seqs]] = defaultdict(list)
     for run in opened:
         slices[run.pipeline].append(Slice.unpack(run.data).seqs)
@@ -169,13 +177,13 @@ def audit_pipeline(
     expected: Seqs,
     ledger: ScopeLedger,
     runs: Iterable[LedgerRun],
-    letters: Iterable[LedgerLetter],
+    dead_letters: Iterable[LedgerDeadLetter],
     pending: Pending,
 ) -> tuple[PipelineAudit, list[AuditProblem]]:
-    """Return whether each of the `expected` events (ascending seqs) is in exactly one run of the pipeline, in a dead letter, or pending."""
+    """Check that each of the `expected` events (ascending seqs) is in exactly one run of the pipeline, in a dead letter, or pending."""
     mine = [run for run in runs if run.pipeline == pipeline and run.incarnation == ledger.incarnation]
     taken, counts = np.unique(_numbers(run.seqs for run in mine), return_counts=True)
-    dead = np.setdiff1d(_numbers(letter.seqs for letter in letters if letter.pipeline == pipeline), taken)
+    dead = np.setdiff1d(_numbers(one.seqs for one in dead_letters if one.pipeline == pipeline), taken)
     rest = np.setdiff1d(np.setdiff1d(expected, taken, assume_unique=True), dead)
     in_runs = np.intersect1d(rest, pending.open.get(pipeline, _NONE))
     rest = np.setdiff1d(rest, in_runs)
@@ -201,15 +209,15 @@ def audit_pipeline(
 
 
 def expected_events(names: Mapping[int, str], seqs: Seqs, fired: Seqs, takes: Iterable[str]) -> Seqs:
-    """Return the seqs, ascending, on which one of the triggers in `takes` fired; `names` are the triggers' names by id."""
-    wanted = set(takes)
-    ids = np.array([number for number, name in names.items() if name in wanted], dtype=np.int64)
+    """Return the seqs, ascending, on which one of the triggers in `takes` fired. `names` are the triggers' names by id."""
+    triggers = set(takes)
+    ids = np.array([number for number, name in names.items() if name in triggers], dtype=np.int64)
     return np.unique(seqs[np.isin(fired, ids)])
 
 
 def _missing(pipeline: str, rest: Seqs, room: int, taken: Seqs) -> str:
-    at_most = f", and at most {room:,} can be waiting or held" if room else ""
-    text = f"{_events(rest)} in no run of the pipeline {pipeline!r}{at_most}."
+    limit = f", and at most {room:,} can be waiting or held" if room else ""
+    text = f"{_events(rest)} in no run of the pipeline {pipeline!r}{limit}."
     before = int(np.searchsorted(rest, taken[0])) if len(taken) else 0
     if len(taken) and before == len(rest):
         text += f" All came before its first event {taken[0]}: if the pipeline was added to the project then, check --from {taken[0]}."
@@ -217,15 +225,15 @@ def _missing(pipeline: str, rest: Seqs, room: int, taken: Seqs) -> str:
 
 
 def _numbers(parts: Iterable[Ranges]) -> Seqs:
-    found = [numbers_of(part) for part in parts]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    arrays = [numbers_of(part) for part in parts]
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
 
 
 def _events(seqs: Seqs) -> str:
     ranges = ranges_of(seqs)
-    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MAX_RANGES])
+    texts = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MAX_RANGES])
     more = ", …" if len(ranges) > MAX_RANGES else ""
-    return f"The event {shown} is" if len(seqs) == 1 else f"{len(seqs):,} events ({shown}{more}) are"
+    return f"The event {texts} is" if len(seqs) == 1 else f"{len(seqs):,} events ({texts}{more}) are"
 
 
 def _of(pipeline: str, batch: int) -> str:

@@ -1,1 +1,1 @@
-"""Protocols, narrow, owned by those who need them."""
+"""Narrow protocols, owned by their callers."""

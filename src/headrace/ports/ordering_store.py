@@ -1,4 +1,6 @@
-"""What a home of the ordering does: a few atomic operations on one scope. All times are µs on the scope's clock, given by the caller."""
+"""The operations of an ordering store: atomic operations on one scope. All times are µs on the scope's clock,
+passed by the caller.
+"""
 
 from __future__ import annotations
 
@@ -10,87 +12,88 @@ from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent,
 
 T = TypeVar("T")
 RETENTION_MICROS: Final = 7 * 86_400_000_000
-"""So long, in µs, a home of its own remembers what was handled."""
+"""Microseconds for which a store without a log remembers handled events."""
 EXPIRED_EVENTS: Final = 1_000
-"""So many events are released as lost in one transaction: the others wait for the writers' lock meanwhile."""
+"""Maximum number of events released as lost in one transaction, so that other writers do not wait long for the lock."""
 
 
 class Followers(NamedTuple):
-    """Claims of events that follow one that was handled; `more`: ask `take_followers` for the others."""
+    """Claims of events that follow a handled one. `more`: call `take_followers` for the others."""
 
     claims: list[Claim]
     more: bool = False
 
 
 class OrderingStore(Protocol):
-    """One scope. Any number of threads and, where the home is durable, of processes may use it at once; each call is atomic."""
+    """One scope. Any number of threads may use it concurrently, and of processes if the store is durable. Each call is atomic."""
 
     policy: DeliveryPolicy
 
     def offer(self, events: Sequence[OrderedEvent], now: int) -> list[State]:
-        """Take events; return what each is now. One that was here before changes nothing."""
+        """Add events; return the state of each. A known event changes nothing."""
         ...
 
     def expire(self, now: int) -> int:
-        """Give up on leaders that did not come within the lookback; return how many events were released as lost."""
+        """Expire leaders that did not arrive within the lookback; return the number of events released as lost."""
         ...
 
     def expire_some(self, now: int) -> int:
-        """Do as much of `expire` as one transaction should; fewer than EXPIRED_EVENTS were released when that was all."""
+        """Do one transaction of `expire`. It is complete if fewer than EXPIRED_EVENTS were released."""
         return self.expire(now)
 
     def release_some(self, now: int) -> bool:
-        """Make some followers ready that earlier transactions left to later ones; False if there were none."""
+        """Release followers that earlier transactions left to later ones. Return False if there were none."""
         del now
         return False
 
     def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        """Claim up to `most` events in order of position: of those that are ready, and of those that only wait for one in this claim.
+        """Claim up to `most` events in order of position: ready ones, and those that only wait for one in this
+        claim.
 
-        With `after`, only what follows these events, and what is below that; with `only`, one event and nothing below it, and at once,
-        even if it waited for a retry.
+        With `after`, claim only followers of these events, and events below those. With `only`, claim one event and
+        nothing below it, even if it waits for a retry.
         """
         ...
 
     def enter(self, event: OrderedEvent, now: int) -> Claim | State:
-        """Take one event and claim it, if it is ready; otherwise return what it is now."""
+        """Add one event and claim it, if it is ready; otherwise return its state."""
         (state,) = self.offer([event], now)
         claims = self.claim(1, now, only=event.key)
         return claims[0] if claims else state
 
     def finish(self, claim: Claim, now: int, most: int) -> Followers | None:
-        """Count a claim as handled, and claim up to `most` events that follow it. Return None if it was not the caller's any more."""
+        """Settle a claim as handled, and claim up to `most` followers. Return None if the caller no longer holds it."""
         if not self.settle([claim], now):
             return None
         return self.take_followers(claim.event.key, most, now)
 
     def take_ready(self, most: int, now: int) -> list[Claim]:
-        """Claim up to `most` events that are ready, to be given to `finish`, `fail` or `give_back` one by one."""
+        """Claim up to `most` ready events, to pass to `finish`, `fail` or `give_back` one by one."""
         return self.claim(most, now)
 
     def take_followers(self, key: bytes, most: int, now: int) -> Followers:
-        """Claim up to `most` events that follow one that was handled, as `take_ready` does. There may be more although it claims fewer."""
+        """Claim up to `most` followers of a handled event, as `take_ready` does. There may be more although it claims fewer."""
         claims = self.claim(most, now, after=[key])
         return Followers(claims, len(claims) >= most)
 
     def drop(self, claim: Claim) -> None:
-        """Release the locks of a claim whose outcome the store may not know. Its lease says when it is redelivered."""
+        """Release the locks of a claim whose outcome the store may not have. The event is redelivered when the lease expires."""
         del claim
 
     def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
-        """Return up to `most` events that may be claimed, each with its mark."""
+        """Return up to `most` claimable events, each with its mark."""
         ...
 
     def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
-        """Renew the leases of claims; return the claims that are still the caller's."""
+        """Renew the leases of claims; return the claims that the caller still holds."""
         ...
 
     def settle(self, claims: Sequence[Claim], now: int) -> int:
-        """Count claims as handled, and make ready what they blocked; return how many still were the caller's."""
+        """Settle claims as handled, and release the events that they blocked; return how many claims the caller still held."""
         ...
 
     def fail(self, claim: Claim, now: int, error: str, retry_at: int | None) -> bool:
-        """Retry a claim at `retry_at`, or mark it dead (None). Return False if it is not the caller's any more."""
+        """Retry a claim at `retry_at`, or mark it dead (None). Return False if the caller no longer holds it."""
         ...
 
     def give_back(self, claims: Sequence[Claim], now: int) -> None:
@@ -98,15 +101,15 @@ class OrderingStore(Protocol):
         ...
 
     def redrive(self, keys: Sequence[bytes] | None, now: int) -> int:
-        """Try what is dead again (None: all of it); return how many there were."""
+        """Redrive these dead events, or all if None; return their number."""
         ...
 
     def forget(self, key: bytes, now: int) -> bool:
-        """Count an event that is not handled yet, and not in hand, as handled; return whether there was one."""
+        """Settle an unhandled and unclaimed event as handled; return whether there was one."""
         ...
 
     def states(self, keys: Sequence[bytes]) -> list[State | None]:
-        """Return what each event is now; None for one that never came."""
+        """Return the state of each event, or None for an unknown one."""
         ...
 
     def followers(self, key: bytes) -> list[OrderedEvent]:
@@ -114,25 +117,25 @@ class OrderingStore(Protocol):
         ...
 
     def waits(self, limit: int) -> list[WaitingEvent]:
-        """Return what waits, the longest first."""
+        """Return the waiting events, the longest wait first."""
         ...
 
     def counts(self) -> ScopeCounters:
-        """Return what the scope came to."""
+        """Return the counters of the scope."""
         ...
 
     def next_due(self, now: int | None = None) -> int | None:
-        """Return when there is something to claim, or to expire, if nothing comes before; `now`, if the scope's clock was ahead of it."""
+        """Return the time of the next claim or expiry if nothing arrives before. It is `now` if the scope's clock was ahead."""
         ...
 
     def close(self) -> None:
-        """Close what the store holds open."""
+        """Close the resources of the store."""
         ...
 
 
 @runtime_checkable
 class QueuedOrderingStore(OrderingStore, Protocol):
-    """A home with a thread of its own, and with a clock by which all processes on it go."""
+    """A store with a thread of its own, and with a clock that all its processes share."""
 
     @property
     def clock(self) -> Callable[[], int]:
@@ -140,5 +143,5 @@ class QueuedOrderingStore(OrderingStore, Protocol):
         ...
 
     def submit(self, method: Callable[..., T], *given: object) -> Future[T]:
-        """Run a method of the home in its thread."""
+        """Run a method of the store in its thread."""
         ...

@@ -1,4 +1,4 @@
-"""What this machine knows of its processes: which of them standalone starts again, and how often the api did not end in order."""
+"""Alerts about the processes of this machine: restarts by standalone, and unexpected ends of the API server."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from headrace.wire.status.alerts import Alert
 
 WINDOW_SECONDS: Final = 600.0
 STABLE_SECONDS: Final = 120.0
-"""A process that has not ended for so long is no longer taken to be in a restart loop."""
+"""A process that has run for this long is not in a restart loop."""
 
 
 def standalone_facts(children: Mapping[str, ChildProcess]) -> dict[str, Any]:
-    """Return what standalone tells others of its children."""
-    told = {
+    """Return what the run file of standalone contains about its children."""
+    facts = {
         name: {
             "ends": list(child.record.ends),
             "how": child.record.how,
-            "reason": child.record.words.reason[:1000],
-            "hint": child.record.words.hint[:500],
+            "reason": child.record.output.reason[:1000],
+            "hint": child.record.output.hint[:500],
             "running": child.pid is not None,
         }
         for name, child in children.items()
     }
-    return {"pid": os.getpid(), "children": told}
+    return {"pid": os.getpid(), "children": facts}
 
 
 def standalone_alerts(home: Path, now: float) -> list[Alert]:
-    """Return what the standalone that runs in `home` had to start again lately; nothing where none runs. `now`: seconds since the epoch."""
+    """Return alerts about recent restarts by the standalone that runs in `home`. `now` is in seconds since the epoch."""
     record = read_run_file(home / STANDALONE)
     if record is None or not record.alive:
         return []
@@ -50,7 +50,7 @@ def standalone_alerts(home: Path, now: float) -> list[Alert]:
 
 @contextmanager
 def published_api(home: Path, url: str) -> Iterator[Callable[[], list[Alert]]]:
-    """Tell in `home` where this api is while it serves; gives what returns the alerts about this machine's processes."""
+    """Publish the URL of this API server in `home` while it serves. Yield the function that returns the alerts of this machine."""
     before = read_run_file(home / API)
     ends = list(before.facts.get("ends", ())) if before is not None else []
     if before is not None and not before.alive and not before.facts.get("stopped", True):
@@ -59,10 +59,10 @@ def published_api(home: Path, url: str) -> Iterator[Callable[[], list[Alert]]]:
 
     def alerts() -> list[Alert]:
         now = time.time()
-        found = standalone_alerts(home, now)
-        mine = restart_alert("api", facts["ends"], now, "See its log.")
-        known = {alert.about for alert in found}
-        return found if mine is None or mine.about in known else [*found, mine]
+        restarts = standalone_alerts(home, now)
+        own = restart_alert("api", facts["ends"], now, "See its log.")
+        known = {alert.about for alert in restarts}
+        return restarts if own is None or own.about in known else [*restarts, own]
 
     with RunFile(home / API) as file:
         file.write(facts | {"stopped": False})
@@ -71,17 +71,17 @@ def published_api(home: Path, url: str) -> Iterator[Callable[[], list[Alert]]]:
 
 
 def restart_alert(name: str, ends: Sequence[float], now: float, why: str = "") -> Alert | None:
-    """Return what to say of a process that ended at these times unexpectedly, or None if nothing needs saying any more."""
-    lately = [end for end in ends if now - end < WINDOW_SECONDS]
-    if not lately:
+    """Return the alert about a process that ended unexpectedly at these times, or None if none is recent."""
+    recent = [end for end in ends if now - end < WINDOW_SECONDS]
+    if not recent:
         return None
-    looping = len(lately) > 1 and now - lately[-1] < STABLE_SECONDS
-    times = "once" if len(lately) == 1 else f"{len(lately)} times"
-    words = f"The {name} was started again {times} in {WINDOW_SECONDS / 60:.0f} minutes."
+    looping = len(recent) > 1 and now - recent[-1] < STABLE_SECONDS
+    times = "once" if len(recent) == 1 else f"{len(recent)} times"
+    summary = f"The {name} was started again {times} in {WINDOW_SECONDS / 60:.0f} minutes."
     return Alert(
         severity="error" if looping else "warning",
         about=f"process:{name}",
-        summary=f"{words} {why}".strip(),
+        summary=f"{summary} {why}".strip(),
         section="processes",
-        since=datetime.fromtimestamp(lately[0], UTC),
+        since=datetime.fromtimestamp(recent[0], UTC),
     )

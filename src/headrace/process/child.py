@@ -1,4 +1,4 @@
-"""One supervised process: how to start it, what it said when it ended, and when to start it again."""
+"""One supervised process: its start, its last output, and the decision to restart it."""
 
 from __future__ import annotations
 
@@ -18,96 +18,96 @@ from headrace.errors import ResourceError
 from headrace.logs.format import render
 
 LIFELINE = "HEADRACE_LIFELINE"
-"""Set for a child whose standard input ends when its parent does."""
+"""Set for a child process that exits at the end of its standard input, which its parent holds open."""
 
 REGISTRATION = "HEADRACE_REGISTRATION"
-"""The registration id of this incarnation."""
+"""Registration id of this start of the process."""
 
 REPLACES = "HEADRACE_REPLACES"
-"""The registration id of the incarnation before it, which is known to be dead."""
+"""Registration id of the previous start, which has ended."""
 
 USAGE_EXIT = 2
-"""Exit code of a process that was asked for something that cannot be: starting it again would not help."""
+"""Exit code for a wrong command or setting. A restart would not help."""
 
-_LONG_LIFE = 20.0  # seconds; a process that lived longer than this starts with a clean record
-_MOST_FAILURES = 6  # in a row, each after a short life
-_TAIL = 40  # lines of a log shown when its process is given up on
-_SHOWN = 8  # lines shown of why a process ended that is started again
-_MOST_SAID_BYTES = 64 * 1024
-_MOST_ENDS = 20
-_ROOM_BYTES = 64 * 1024
+_STABLE_SECONDS = 20.0  # a process that ran longer than this starts again with a clean record
+_MAX_FAILURES = 6  # in a row, each after a short uptime
+_GIVEN_UP_LINES = 40  # of the log, printed when a process is given up
+_RESTART_LINES = 8  # of the last output, printed when a process restarts
+_MAX_OUTPUT_BYTES = 64 * 1024
+_MAX_ENDS = 20
+_MIN_FREE_BYTES = 64 * 1024
 _ERROR = "error: "
 _HINT = "hint: "
 
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """How to start one process: its name, the arguments after `python`, and what its environment adds."""
+    """The start of one process: its name, the arguments after `python`, and additional environment variables."""
 
     name: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     ends: bool = False
-    """It is done when it exits with 0, rather than expected to run without end."""
+    """The process is complete at exit code 0. Otherwise it must run until it is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class LastWords:
-    """What a process said last: the `lines` that tell why it ended, the `reason` in one line, and what to do."""
+class LastOutput:
+    """The last output of a process: the `lines` with its error, the `reason` in one line, and a `hint`."""
 
     lines: tuple[str, ...] = ()
     reason: str = ""
     hint: str = ""
 
     @classmethod
-    def of(cls, said: str) -> LastWords:
-        """Find them in the end of a log: from its last error message on, where the process wrote one as a command does."""
-        lines = [line for text in said.splitlines() if text.strip() for line in render(text).splitlines()]
-        begin = next((at for at in reversed(range(len(lines))) if lines[at].startswith(_ERROR)), None)
-        if begin is None:
-            shown = lines[-_SHOWN:]
-            return cls(tuple(shown), shown[-1].strip() if shown else "")
-        told = lines[begin : begin + _SHOWN]
-        hint = next((line.removeprefix(_HINT) for line in told if line.startswith(_HINT)), "")
-        return cls(tuple(told), told[0].removeprefix(_ERROR), hint)
+    def parse(cls, text: str) -> LastOutput:
+        """Return the last output from the end of a log: from the last error message of a command on, if there is one."""
+        lines = [line for written in text.splitlines() if written.strip() for line in render(written).splitlines()]
+        first = next((at for at in reversed(range(len(lines))) if lines[at].startswith(_ERROR)), None)
+        if first is None:
+            last = lines[-_RESTART_LINES:]
+            return cls(tuple(last), last[-1].strip() if last else "")
+        message = lines[first : first + _RESTART_LINES]
+        hint = next((line.removeprefix(_HINT) for line in message if line.startswith(_HINT)), "")
+        return cls(tuple(message), message[0].removeprefix(_ERROR), hint)
 
     @property
     def cause(self) -> str:
-        """What two ends for the same reason have in common: numbers and times differ."""
+        """The reason without numbers and times, which differ between two ends for the same cause."""
         return re.sub(r"\d+", "#", self.reason)
 
 
 @dataclass
 class RestartHistory:
-    """What happened to one process: pure bookkeeping that decides whether and when it starts again."""
+    """The ends and restarts of one process. It decides whether and when the process restarts."""
 
     failures: int = 0
     restarts: int = 0
-    ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
-    """When it ended, in seconds since the epoch."""
+    ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_ENDS))
+    """Times at which it ended, in seconds since the epoch."""
     how: str = ""
-    words: LastWords = field(default_factory=LastWords)
-    same: int = 0
-    """How often in a row it ended for the same cause."""
+    output: LastOutput = field(default_factory=LastOutput)
+    repeats: int = 0
+    """Number of ends in a row for the same cause."""
 
-    def ended(self, how: str, words: LastWords, at: float) -> int:
-        """Note an end; return how many there were in a row for the same cause, this one included."""
+    def ended(self, how: str, output: LastOutput, at: float) -> int:
+        """Record an end. Return the number of ends in a row for the same cause, including this one."""
         self.ends.append(at)
-        self.same = self.same + 1 if (how, words.cause) == (self.how, self.words.cause) else 1
-        self.how, self.words = how, words
-        return self.same
+        self.repeats = self.repeats + 1 if (how, output.cause) == (self.how, self.output.cause) else 1
+        self.how, self.output = how, output
+        return self.repeats
 
-    def backoff(self, lived: float) -> float | None:
-        """Return the seconds to wait before the next start after a life of `lived` seconds, or None to give up."""
-        self.failures = 1 if lived >= _LONG_LIFE else self.failures + 1
-        if self.failures >= _MOST_FAILURES:
+    def backoff(self, uptime: float) -> float | None:
+        """Return the seconds to wait before the next start after `uptime` seconds, or None to give up."""
+        self.failures = 1 if uptime >= _STABLE_SECONDS else self.failures + 1
+        if self.failures >= _MAX_FAILURES:
             return None
         self.restarts += 1
         return 0.0 if self.failures == 1 else min(10.0, 0.25 * 2.0**self.failures)
 
 
 class ChildProcess:
-    """One process at a time under one name; its output goes to `<logs>/<name>.log`."""
+    """One process at a time under one name. Its output goes to `<logs>/<name>.log`."""
 
     def __init__(self, spec: ChildSpec, logs: Path) -> None:
         self.spec = spec
@@ -119,14 +119,14 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process's id, while it runs."""
+        """The id of the process while it runs."""
         return self.process.pid if self.process is not None and self.process.returncode is None else None
 
     async def start(self) -> asyncio.subprocess.Process:
-        """Start the process in a session of its own, so that Ctrl-C reaches the supervisor alone.
+        """Start the process in its own session, so that Ctrl-C reaches only the supervisor.
 
         Raises:
-            ResourceError: The log cannot be written, or the process cannot be made.
+            ResourceError: The log cannot be written, or the process cannot be created.
         """
         environment = dict(os.environ) | dict(self.spec.environment) | {LIFELINE: "stdin", REGISTRATION: uuid4().hex}
         if self._registration:
@@ -149,7 +149,7 @@ class ChildProcess:
         return self.process
 
     async def stop(self, grace: float) -> None:
-        """Ask the process to end; after `grace` seconds make it, and whatever it started."""
+        """Send SIGTERM. After `grace` seconds, kill the process and its descendants."""
         process = self.process
         if process is None or process.returncode is not None:
             return
@@ -162,39 +162,39 @@ class ChildProcess:
             await process.wait()
 
     def kill_group(self) -> None:
-        """End the process and its descendants at once."""
+        """Kill the process and its descendants."""
         if self.process is not None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 return
 
-    def last_words(self) -> LastWords:
-        """Return what the process that ended last said at its end; of a full disk that its log is on, that it is full."""
+    def last_output(self) -> LastOutput:
+        """Return the last output of the process that ended last, or an error about a full disk if its log is on one."""
         if self.disk_is_full():
             folder = self.log.parent
-            error = f"The disk is full: {folder} takes no more, not even the log that says why the process ended."
-            hint = f"Make room on the disk of {folder}."
-            return LastWords((f"{_ERROR}{error}", f"{_HINT}{hint}"), error, hint)
+            error = f"The disk is full: {folder} has no space, not even for the log that says why the process ended."
+            hint = f"Free space on the disk of {folder}."
+            return LastOutput((f"{_ERROR}{error}", f"{_HINT}{hint}"), error, hint)
         try:
             with self.log.open("rb") as log:
                 end = log.seek(0, os.SEEK_END)
-                log.seek(max(self._begin, end - _MOST_SAID_BYTES))
-                return LastWords.of(log.read().decode(errors="replace"))
+                log.seek(max(self._begin, end - _MAX_OUTPUT_BYTES))
+                return LastOutput.parse(log.read().decode(errors="replace"))
         except OSError as error:
-            return LastWords((), f"(its log cannot be read: {error.strerror})")
+            return LastOutput((), f"(its log cannot be read: {error.strerror})")
 
     def disk_is_full(self) -> bool:
-        """Whether the disk of its log, on which its state is too, has no room."""
+        """Return whether the disk of its log and state has no space."""
         try:
-            return shutil.disk_usage(self.log.parent).free < _ROOM_BYTES
-        except OSError:  # the folder is gone
+            return shutil.disk_usage(self.log.parent).free < _MIN_FREE_BYTES
+        except OSError:  # the folder was deleted
             return False
 
     def end_of_log(self) -> str:
-        """Return the end of its log, whichever process wrote it."""
+        """Return the end of its log, also if an earlier process wrote it."""
         try:
             with self.log.open(encoding="utf-8", errors="replace") as lines:
-                return "\n".join(render(line) for line in deque(lines, maxlen=_TAIL)).rstrip()
+                return "\n".join(render(line) for line in deque(lines, maxlen=_GIVEN_UP_LINES)).rstrip()
         except OSError as error:
             return f"(its log cannot be read: {error.strerror})"

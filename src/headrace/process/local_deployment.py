@@ -1,4 +1,4 @@
-"""Api, triggerer and pipeline on one machine, as one thing that starts and stops."""
+"""API server, triggerer and pipeline on one machine, started and stopped together."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from headrace.process.supervisor import Notice, ProcessSupervisor
 from headrace.run_files import STANDALONE, RunFile, read_run_file
 from headrace.settings import Settings
 
-# HOST goes with the key: without one it may only be a loopback.
-_FOR_THE_API_ALONE = ("HEADRACE_FERNET_KEYS", "HEADRACE_TOKEN")  # users' code runs in the others
+# HOST needs the key: without one it can only be a loopback address.
+_ONLY_FOR_API = ("HEADRACE_FERNET_KEYS", "HEADRACE_TOKEN")  # the other processes run users' code
 _NOT_FOR_RUNNERS = frozenset({"HEADRACE_KEY", "HEADRACE_FERNET_KEYS", "HEADRACE_DATABASE_URL", "HEADRACE_TOKEN", "HEADRACE_HOST", LIFELINE})
 
 
 class LocalDeployment:
-    """The three processes of a project; `async with` stops them, the api last."""
+    """The processes of a project. The end of the context stops them, the API server last."""
 
     def __init__(self, settings: Settings, notice: Notice) -> None:
         self._settings = settings.model_copy(update={"port": settings.port or _free_port(settings.host)})
         self._notice = notice
         self._run_file = RunFile(settings.home / STANDALONE)
         self._exits = AsyncExitStack()
-        self._fleet: ProcessSupervisor | None = None
+        self._supervisor: ProcessSupervisor | None = None
         self._log = structlog.get_logger(__name__)
 
     async def __aenter__(self) -> Self:
-        _refuse_second(self._settings.home)
-        fleet = ProcessSupervisor(self.logs, self._notice, self._report)
-        self._fleet = await self._exits.enter_async_context(fleet)
+        _check_only_one(self._settings.home)
+        supervisor = ProcessSupervisor(self.logs, self._notice, self._report)
+        self._supervisor = await self._exits.enter_async_context(supervisor)
         self._exits.enter_context(self._run_file)
         return self
 
@@ -49,46 +49,46 @@ class LocalDeployment:
 
     @property
     def url(self) -> str:
-        """Where the api is."""
+        """The URL of the API server."""
         return self._settings.url
 
     @property
     def logs(self) -> Path:
-        """The folder of the processes' logs."""
+        """The folder of the logs of the processes."""
         return self._settings.home / "logs"
 
     @property
-    def fleet(self) -> ProcessSupervisor:
-        """The processes."""
-        if self._fleet is None:
-            raise RuntimeError("the stack is used as `async with Stack(...)`")
-        return self._fleet
+    def supervisor(self) -> ProcessSupervisor:
+        """The supervisor of the processes."""
+        if self._supervisor is None:
+            raise RuntimeError("LocalDeployment is used outside of its context")
+        return self._supervisor
 
     async def start(self, *more: ChildSpec) -> None:
-        """Start the api and wait until it answers; then the triggerer, the pipeline, and `more`.
+        """Start the API server and wait until it answers. Then start the triggerer, the pipeline, and `more`.
 
         Raises:
             ResourceError: The port is taken.
-            ProcessFailed: A process ended for good.
+            ProcessFailed: A process failed permanently.
         """
         _check_port(self._settings.host, self._settings.port)
-        await self.fleet.start(self._spec("api"), ready=self._api_answers)
+        await self.supervisor.start(self._spec("api"), ready=self._api_answers)
         for spec in (self._spec("triggerer"), self._spec("pipeline"), *more):
-            await self.fleet.start(spec)
+            await self.supervisor.start(spec)
 
     def _report(self, children: Mapping[str, ChildProcess]) -> None:
         self._run_file.write({"url": self.url} | standalone_facts(children))
 
     def worker(self) -> ChildSpec:
-        """Return how to start the process that runs tasks, for a project that has some."""
+        """Return the start of a worker, for a project with tasks."""
         return self._spec("worker")
 
     async def failed(self) -> None:
-        """Wait until a process fails for good, and raise that."""
-        await self.fleet.failed()
+        """Wait until a process fails permanently, and raise its error."""
+        await self.supervisor.failed()
 
     def _spec(self, name: str) -> ChildSpec:
-        hidden = {} if name == "api" else dict.fromkeys(_FOR_THE_API_ALONE, "")
+        hidden = {} if name == "api" else dict.fromkeys(_ONLY_FOR_API, "")
         return ChildSpec(name, ("-m", "headrace", name), child_environment(self._settings) | hidden)
 
     async def _api_answers(self) -> None:
@@ -98,12 +98,12 @@ class LocalDeployment:
                     if (await client.get(f"{self.url}/healthz")).is_success:
                         return
                 except httpx.TransportError as error:
-                    self._log.debug("the api does not answer yet", error=str(error))
-                await asyncio.sleep(0.05)  # nobody tells us when a socket begins to listen, so this asks
+                    self._log.debug("API server not ready", error=str(error))
+                await asyncio.sleep(0.05)  # there is no notification of a listening socket
 
 
 def child_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment in which a process reads these same settings."""
+    """Return the environment in which a process reads the same settings."""
     values = {
         "HOME": settings.home.absolute(),
         "DATABASE_URL": settings.database,
@@ -121,9 +121,9 @@ def child_environment(settings: Settings) -> dict[str, str]:
         "API_TIMEOUT": settings.api_timeout,
         "JOB_TIMEOUT": settings.job_timeout,
         "STUCK_TIMEOUT": settings.stuck_timeout,
-        "CAPACITY": settings.capacity,
+        "MAX_TRIGGERS": settings.max_triggers,
         "QUEUES": settings.queues,
-        "TASK_SLOTS": settings.task_slots,
+        "WORKER_CONCURRENCY": settings.worker_concurrency,
         "LOG_LEVEL": settings.log_level,
         "DEBUG": settings.debug,
     }
@@ -131,11 +131,11 @@ def child_environment(settings: Settings) -> dict[str, str]:
 
 
 def runner_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment of a runner: these settings but for what opens the api and the database, which users' code has no use for."""
+    """Return the environment of a runner: these settings without credentials, since it runs users' code."""
     return {name: value for name, value in (os.environ | child_environment(settings)).items() if name not in _NOT_FOR_RUNNERS}
 
 
-def _refuse_second(home: Path) -> None:
+def _check_only_one(home: Path) -> None:
     record = read_run_file(home / STANDALONE)
     if record is not None and record.alive:
         where = f"process {record.facts.get('pid')}, {record.facts.get('url')}"

@@ -1,4 +1,4 @@
-"""Waiting for Ctrl-C or SIGTERM."""
+"""Wait for Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import asynccontextmanager, contextmanager
 
 @asynccontextmanager
 async def stop_signals() -> AsyncIterator[asyncio.Event]:
-    """Give an event that SIGINT and SIGTERM set, instead of ending the process."""
-    told = asyncio.Event()
-    with on_signal(told.set):
-        yield told
+    """Yield an event that SIGINT and SIGTERM set instead of ending the process."""
+    stop = asyncio.Event()
+    with on_signal(stop.set):
+        yield stop
 
 
 @contextmanager
-def on_signal(told: Callable[[], None]) -> Iterator[None]:
-    """Call `told` at each SIGINT and SIGTERM, instead of ending the process."""
+def on_signal(callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` at each SIGINT and SIGTERM instead of ending the process."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, callback)
     try:
         yield
     finally:
@@ -31,22 +31,22 @@ def on_signal(told: Callable[[], None]) -> Iterator[None]:
 
 
 async def wait_for_shutdown(failed: Callable[[], Awaitable[None]]) -> None:
-    """Return at SIGINT or SIGTERM; raise what `failed` raises, if that comes first."""
-    async with stop_signals() as told:
-        await wait_first(told, failed)
+    """Return at SIGINT or SIGTERM. If `failed` raises first, raise its exception."""
+    async with stop_signals() as stop:
+        await wait_first(stop, failed)
 
 
-async def wait_first(told: asyncio.Event, failed: Callable[[], Awaitable[None]]) -> None:
-    """Return when `told` is set; raise what `failed` raises, if that comes first."""
-    telling = asyncio.create_task(told.wait())
-    failing = asyncio.create_task(_call(failed))
+async def wait_first(stop: asyncio.Event, failed: Callable[[], Awaitable[None]]) -> None:
+    """Return when `stop` is set. If `failed` raises first, raise its exception."""
+    stop_task = asyncio.create_task(stop.wait())
+    failure_task = asyncio.create_task(_call(failed))
     try:
-        await asyncio.wait({telling, failing}, return_when=asyncio.FIRST_COMPLETED)
-        if failing.done():
-            await failing
+        await asyncio.wait({stop_task, failure_task}, return_when=asyncio.FIRST_COMPLETED)
+        if failure_task.done():
+            await failure_task
     finally:
-        telling.cancel()
-        failing.cancel()
+        stop_task.cancel()
+        failure_task.cancel()
 
 
 async def _call(failed: Callable[[], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""Processes that live together: started in order, started again when they die, stopped in reverse."""
+"""Supervision of child processes: start in order, restart after an end, stop in reverse order."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Self
 import structlog
 
 from headrace.errors import HeadraceError, ProcessFailed, ResourceError
-from headrace.process.child import USAGE_EXIT, ChildProcess, ChildSpec, LastWords
+from headrace.process.child import USAGE_EXIT, ChildProcess, ChildSpec, LastOutput
 
 Ready = Callable[[], Awaitable[None]]
 Notice = Callable[[str], None]
 Report = Callable[[Mapping[str, ChildProcess]], None]
-"""Gets all children by name whenever one of them has started or ended."""
+"""Receives all children by name after each start and end."""
 
-_FULL_PAUSE = 10.0  # seconds between two starts of a process that ends because its disk is full
-_GRACE = 25.0  # seconds between asking a process to end and making it
+_FULL_DISK_PAUSE = 10.0  # seconds between two starts of a process that ends because its disk is full
+_GRACE = 25.0  # seconds between SIGTERM and SIGKILL
 
 
 class ProcessSupervisor:
-    """Run children until told to stop, or until one of them fails for good.
+    """Runs children until the context ends, or until one of them fails permanently.
 
-    `async with Fleet(...)` starts nothing by itself; `start` starts one child. On exit all are stopped, the last started first.
+    The context starts no child: call `start` for each. At its end all children are stopped, the last started first.
     """
 
     def __init__(self, logs: Path, notice: Notice, report: Report = lambda _: None) -> None:
@@ -48,22 +48,22 @@ class ProcessSupervisor:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
         if self._failed.done() and not self._failed.cancelled():
-            self._failed.exception()  # it was raised where it was awaited, or a stop made it moot
+            self._failed.exception()  # it was raised in `failed`, or the stop came first
 
     @property
     def restarts(self) -> dict[str, int]:
-        """How often each child was started again."""
+        """The number of restarts of each child."""
         return {name: child.record.restarts for name, child in self._children.items()}
 
     def pid(self, name: str) -> int | None:
-        """The process id of a child, while it runs."""
+        """Return the process id of a child, or None if it does not run."""
         return self._children[name].pid
 
     async def start(self, spec: ChildSpec, *, ready: Ready | None = None) -> asyncio.Task[None]:
-        """Start a child and keep it alive; return once it is `ready`. The task ends when the child is done for good.
+        """Start a child and restart it when it ends. Return when it is `ready`. The task ends when the child is complete.
 
         Raises:
-            ProcessFailed: It ended for good before it was ready.
+            ProcessFailed: It failed permanently before it was ready.
         """
         child = ChildProcess(spec, self._logs)
         self._children[spec.name] = child
@@ -82,10 +82,10 @@ class ProcessSupervisor:
         return task
 
     async def failed(self) -> None:
-        """Wait until a child fails for good.
+        """Wait until a child fails permanently.
 
         Raises:
-            ProcessFailed: Always; it never returns.
+            ProcessFailed: Always. This method does not return.
         """
         await asyncio.shield(self._failed)
 
@@ -95,21 +95,21 @@ class ProcessSupervisor:
             process = child.process
             if process is None:
                 return
-            began = time.monotonic()
+            started = time.monotonic()
             code = await process.wait()
-            child.kill_group()  # what a killed process leaves behind must not outlive it
+            child.kill_group()  # descendants of a killed process must not outlive it
             if code == 0 and child.spec.ends:
                 return
             how = how_it_ended(code)
-            pause = None if code == USAGE_EXIT else child.record.backoff(time.monotonic() - began)
+            pause = None if code == USAGE_EXIT else child.record.backoff(time.monotonic() - started)
             if pause is None and code != USAGE_EXIT and child.disk_is_full():
-                pause = _FULL_PAUSE  # it goes on when there is room: to give up would take the page away that says so
-            times = child.record.ended(how, child.last_words(), time.time())
+                pause = _FULL_DISK_PAUSE  # not given up: that would end the status page, which shows the full disk
+            repeats = child.record.ended(how, child.last_output(), time.time())
             self._report(self._children)
             if pause is None:
                 self._fail(self._given_up(child, how))
                 return
-            self._tell(name, how, pause, child.record.words, times)
+            self._notify(name, how, pause, child.record.output, repeats)
             await asyncio.sleep(pause)
             try:
                 await child.start()
@@ -118,13 +118,13 @@ class ProcessSupervisor:
                 return
             self._report(self._children)
 
-    def _tell(self, name: str, how: str, pause: float, words: LastWords, times: int) -> None:
-        """Say why a child is started again; of one cause again and again, at the second, fourth, eighth time."""
+    def _notify(self, name: str, how: str, pause: float, output: LastOutput, repeats: int) -> None:
+        """Notify of a restart and its cause. A repeated cause is reported at the second, fourth, eighth time and so on."""
         again = "; starting it again" + (f" in {pause:.1f} s" if pause else "")
-        if times == 1:
-            self._notice("\n".join([f"{name} {how}{again}", *(f"    {line}" for line in words.lines)]))
-        elif times & (times - 1) == 0:
-            self._notice(f"{name} {how} for the same reason, {times} times now{again}")
+        if repeats == 1:
+            self._notice("\n".join([f"{name} {how}{again}", *(f"    {line}" for line in output.lines)]))
+        elif repeats & (repeats - 1) == 0:
+            self._notice(f"{name} {how} for the same reason, {repeats} times now{again}")
 
     def _fail(self, error: HeadraceError) -> None:
         if not self._failed.done():
@@ -144,7 +144,7 @@ class ProcessSupervisor:
 
 
 def how_it_ended(code: int) -> str:
-    """Return in words how a process ended."""
+    """Return how a process ended, in words."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -1,7 +1,7 @@
-"""What each trigger of a project would have fired on a history, whether it is switched on or not.
+"""Compute what each trigger of a project would have fired on a history, even if it is switched off.
 
-Declared watches are asked together, through their index; a trigger written in Python reads the whole history as its stream, alone. An
-event of the log is put before the triggers of its own stream only.
+Watches are matched together, through their index. A Python trigger reads the whole history as its stream, alone. An
+event of the log is only given to the triggers of its own stream.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from headrace.triggers.watch import WatchTrigger
 
 EXAMPLES: Final = 3
 _SOURCE: Final = "headrace:"
-"""What the source of an event begins with where the project gives none: its stream follows."""
-TELL: Final = 50_000
-"""Events after which it is told how far a backtest is."""
+"""Prefix of an event's default source; the stream follows."""
+PROGRESS_INTERVAL_EVENTS: Final = 50_000
+"""Events between two progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacktestFiring:
-    """One firing: which event, and where it is in the order."""
+    """One firing: the event, and its position in the order."""
 
     id: str
     position: int
@@ -38,9 +38,10 @@ class BacktestFiring:
 
 @dataclass(slots=True)
 class TriggerReport:
-    """What one trigger would have done.
+    """The results of one trigger.
 
-    `missing`: events that it wants but that lack a field it declares; `note`: what the first of them lacks, or why it stopped early.
+    `missing`: matching events that lack a declared field. `note`: what the first of them lacks, or why the trigger
+    stopped early.
     """
 
     trigger: str
@@ -66,26 +67,26 @@ class TriggerReport:
         return asdict(self)
 
 
-def backtest(triggers: Mapping[str, BaseEventTrigger], events: RawEvents, told: Callable[[str, int], None]) -> list[TriggerReport]:
-    """Ask every trigger about every event of its stream, in order. `told` hears which pass it is and how many events it has seen."""
+def backtest(triggers: Mapping[str, BaseEventTrigger], events: RawEvents, on_progress: Callable[[str, int], None]) -> list[TriggerReport]:
+    """Match every trigger with every event of its stream, in order. `on_progress` receives the pass and the number of events read."""
     streams = Streams(triggers)
     watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}
     reports = {name: TriggerReport(name) for name in triggers}
     if watches:
-        _ask_watches(watches, reports, streams, _telling(events, "watches", told))
+        _match_watches(watches, reports, streams, _with_progress(events, "watches", on_progress))
     for name, trigger in triggers.items():
         if name in watches:
             continue
         if trigger.shared_stream_key() is None:
             reports[name].note = "It polls alone, so a history cannot be given to it."
             continue
-        mine = (event for event in _telling(events, name, told) if streams.may_see(name, event))
-        asyncio.run(_ask(trigger, reports[name], mine))
+        mine = (event for event in _with_progress(events, name, on_progress) if streams.may_see(name, event))
+        asyncio.run(_run_filter(trigger, reports[name], mine))
     return list(reports.values())
 
 
 class Streams:
-    """Which triggers of a project read the stream that an event of the log came from."""
+    """The streams of a project's triggers, to select the triggers of an event of the log."""
 
     def __init__(self, triggers: Mapping[str, BaseEventTrigger]) -> None:
         keys = {name: trigger.shared_stream_key() for name, trigger in triggers.items()}
@@ -93,7 +94,7 @@ class Streams:
         self._known = set(self._stream_of.values())
 
     def may_see(self, trigger: str, event: Replayed) -> bool:
-        """Whether the event came from the trigger's stream, or from one that cannot be told: the log keeps none of other histories."""
+        """Return whether the event came from the trigger's stream, or from an unknown one. Only the log has the streams of events."""
         came_from = self._of(event)
         return not came_from or self._stream_of.get(trigger) in came_from
 
@@ -103,30 +104,30 @@ class Streams:
         return fired | {source} if source in self._known else fired
 
 
-def _telling(events: Iterable[Replayed], name: str, told: Callable[[str, int], None]) -> Iterable[Replayed]:
+def _with_progress(events: Iterable[Replayed], name: str, on_progress: Callable[[str, int], None]) -> Iterable[Replayed]:
     count = 0
     for count, event in enumerate(events, 1):
         yield event
-        if count % TELL == 0:
-            told(name, count)
-    told(name, count)
+        if count % PROGRESS_INTERVAL_EVENTS == 0:
+            on_progress(name, count)
+    on_progress(name, count)
 
 
-def _ask_watches(
+def _match_watches(
     watches: Mapping[str, WatchTrigger], reports: Mapping[str, TriggerReport], streams: Streams, events: Iterable[Replayed]
 ) -> None:
     names = list(watches)
-    asked = WatchSet(dict(enumerate(watches.values())))
+    watch_set = WatchSet(dict(enumerate(watches.values())))
     for event in events:
-        wanted = asked.wants(event.raw, LANE, event.position)
-        for envelope, asking in wanted.groups:
+        match = watch_set.match(event.raw, LANE, event.position)
+        for envelope, asking in match.groups:
             numbers = [number for number in asking if streams.may_see(names[number], event)]
             if not numbers:
                 continue
             if event.source is not None and isinstance(envelope.source, str) and envelope.source != event.source:
                 continue
             try:
-                envelope.seal(wanted.value, stream=LANE, lane=LANE, position=event.position)
+                envelope.extract(match.value, stream=LANE, lane=LANE, position=event.position)
             except MissingField as error:
                 for number in numbers:
                     report = reports[names[number]]
@@ -145,8 +146,8 @@ class _Stream:
         self._report = report
         self.at: Replayed | None = None
 
-    def refuse(self, reason: str | None) -> bool:
-        """Count the event that the filter is at as rejected."""
+    def reject(self, reason: str | None) -> bool:
+        """Count the filter's current event as rejected."""
         del reason
         self._report.rejected += 1
         return True
@@ -158,7 +159,7 @@ class _Stream:
             yield event.raw
 
 
-async def _ask(trigger: BaseEventTrigger, report: TriggerReport, events: Iterable[Replayed]) -> None:
+async def _run_filter(trigger: BaseEventTrigger, report: TriggerReport, events: Iterable[Replayed]) -> None:
     stream = _Stream(events, report)
     token = current_stream.set(stream)
     try:

@@ -1,4 +1,4 @@
-"""What is asked of a replay."""
+"""Options of a replay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Format: TypeAlias = Literal["parquet", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where an event's fields are: the name of a column or of a field, or a path such as `$.leg.id`. None if events do not have it."""
+    """Paths of an event's fields: the name of a column or field, or a path such as `$.leg.id`, or None if events do not have it."""
 
     id: str = "id"
     follows: str | None = None
@@ -20,15 +20,15 @@ class Fields:
     subject: str | None = None
     key: str | None = None
 
-    def asked(self) -> dict[str, str]:
-        """Return the fields that events have, by the option that names them."""
+    def paths(self) -> dict[str, str]:
+        """Return the paths of the fields that events have, by option."""
         named = {"id": self.id, "follows": self.follows, "occurred": self.occurred, "subject": self.subject, "key": self.key}
-        return {option: place for option, place in named.items() if place is not None}
+        return {option: path for option, path in named.items() if path is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class LogAccess:
-    """Where the event log is: the api, and the file that has the token to read it with."""
+    """Access to the event log: the API's URL, and the file with the token for reading."""
 
     api_url: str
     token_file: Path
@@ -38,7 +38,7 @@ class LogAccess:
 
 @dataclass(frozen=True, slots=True)
 class HistoryColumns:
-    """Names of columns of the ordered history: id and occurred, and the column with the raw event as JSON text (None: the row is it)."""
+    """Columns of the ordered history: id, occurred, and the raw event as JSON text, or None if the row itself is the event."""
 
     id: str
     occurred: str | None
@@ -47,7 +47,7 @@ class HistoryColumns:
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """Replay the event log of this api, as a job that the deployment key lets in."""
+    """Replay the event log of this API, as a job that is registered with the deployment key."""
 
     api_url: str
     key: str = field(repr=False)
@@ -55,9 +55,10 @@ class LogSelection:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What to replay (`paths`, or `log`), and where to: `out` gets a folder `ordered`, and `tables` where pipelines run.
+    """What to replay (`paths` or `log`) and the output: `out` receives a folder `ordered`, and `tables` if pipelines run.
 
-    `watch` names the trigger whose upstream the paths stand for: only those on the same stream are asked (None: all).
+    `watch` names the trigger whose upstream the paths represent. Only triggers on the same stream are run, or all if
+    None.
     """
 
     out: Path

@@ -1,4 +1,4 @@
-"""A project's pipelines on an ordered history: the functions as they are, their tables in the replay's own folder."""
+"""Run a project's pipelines on an ordered history: unchanged functions, with tables in the replay's own folder."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from headrace.replay.schemas import MARK
 from headrace.streams.watches import WatchSet
 from headrace.triggers.watch import WatchTrigger
 
-_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""When an event occurred that does not say."""
+_NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Time of events without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What a pipeline did: calls, events it was given, rows its table has."""
+    """The results of a pipeline: calls, events received, rows in its table."""
 
     pipeline: str
     batches: int
@@ -44,7 +44,7 @@ class PipelineResult:
 
 
 class PipelineReplay:
-    """Feeds pipelines with an ordered history, a file of it at a time, and keeps their tables in `tables`."""
+    """Runs pipelines on an ordered history, file by file. Their tables are in `tables`."""
 
     def __init__(self, spark: SparkSession, watches: Mapping[str, WatchTrigger], tables: Path, work: Path) -> None:
         self._spark = spark
@@ -53,23 +53,23 @@ class PipelineReplay:
         self._payloads = PayloadSchemas(work / "payloads")
         spark.conf.set("spark.headrace.tables", str(tables))
 
-    def run(self, pipelines: Iterable[Pipeline], events: RawEvents, told: Callable[[str, int, int], None]) -> list[PipelineResult]:
+    def run(self, pipelines: Iterable[Pipeline], events: RawEvents, on_progress: Callable[[str, int, int], None]) -> list[PipelineResult]:
         """Call every pipeline with its events of each file, in order. Raises `PipelineError`."""
-        ran = {pipeline.name: PipelineResult(pipeline.name, 0, 0, 0) for pipeline in pipelines}
+        results = {pipeline.name: PipelineResult(pipeline.name, 0, 0, 0) for pipeline in pipelines}
         by_name = {pipeline.name: pipeline for pipeline in pipelines}
-        replay = f"replay-{uuid4().hex}"  # a scope of its own: replays may share tables
+        replay = f"replay-{uuid4().hex}"  # a scope of its own, because replays may share tables
         sinks = open_sinks(by_name.values(), self._tables, Origin(replay, replay, replay))
         parts = events.parts()
         for batch, part in enumerate(parts):
-            told("pipelines", batch, len(parts))
+            on_progress("pipelines", batch, len(parts))
             frame = self._events(part, events.names).persist()
             try:
                 for name, pipeline in by_name.items():
-                    ran[name] = self._call(pipeline, frame, batch, ran[name], sinks[pipeline.format])
+                    results[name] = self._call(pipeline, frame, batch, results[name], sinks[pipeline.format])
             finally:
                 frame.unpersist()
-        told("pipelines", len(parts), len(parts))
-        return list(ran.values())
+        on_progress("pipelines", len(parts), len(parts))
+        return list(results.values())
 
     def _events(self, part: Path, names: HistoryColumns) -> DataFrame:
         rows = self._spark.read.parquet(part.absolute().as_uri()).coalesce(1)
@@ -93,38 +93,33 @@ class PipelineReplay:
 
 
 def _events(watches: Mapping[str, Mapping[str, Any]], names: HistoryColumns, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of an ordered history -> EVENTS, with the triggers that would have fired; events that no watch wants are left out."""
+    """Rows of an ordered history -> EVENTS, with the triggers that would have fired, without events that match no watch."""
     triggers = list(watches)
-    asked = WatchSet({number: WatchTrigger(**kwargs) for number, kwargs in enumerate(watches.values())})
+    watch_set = WatchSet({number: WatchTrigger(**kwargs) for number, kwargs in enumerate(watches.values())})
     schema = to_arrow_schema(EVENTS, timezone="UTC")
     for batch in batches:
         marks = batch.column(MARK).to_pylist()
-        rows = [_row(event, mark, asked, triggers) for event, mark in zip(replayed(batch, names), marks, strict=True)]
+        rows = [_row(event, mark, watch_set, triggers) for event, mark in zip(replayed(batch, names), marks, strict=True)]
         yield pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=schema)
 
 
-def _row(event: Replayed, mark: str | None, asked: WatchSet, triggers: Sequence[str]) -> dict[str, Any] | None:
-    """Return one event as a pipeline gets it, sealed as the first watch that wants it says; None where none does, or it lacks a field."""
-    wanted = asked.wants(event.raw, LANE, event.position)
-    if not wanted.groups:
+def _row(event: Replayed, mark: str | None, watch_set: WatchSet, triggers: Sequence[str]) -> dict[str, Any] | None:
+    """Return an event as a pipeline gets it, with the fields of its first matching watch; or None if none matches or a field is missing."""
+    match = watch_set.match(event.raw, LANE, event.position)
+    if not match.groups:
         return None
     try:
-        sealed = wanted.groups[0][0].seal(wanted.value, stream=LANE, lane=LANE, position=event.position)
+        fields = match.groups[0][0].extract(match.value, stream=LANE, lane=LANE, position=event.position)
     except MissingField:
         return None
-    occurred = sealed.occurred or event.occurred or _NEVER
+    occurred = fields.occurred or event.occurred or _NO_TIME
     return {
         "position": event.position,
         "seq": event.position,
         "mark": mark,
-        "source": sealed.source,
-        "id": sealed.id,
-        "type": sealed.type,
-        "subject": sealed.subject,
+        **fields._asdict(),
         "occurred": occurred,
         "received": occurred,
-        "follows": sealed.follows,
-        "trace": None,
         "payload": event.raw.data.decode(),
-        "triggers": [triggers[number] for _, numbers in wanted.groups for number in numbers],
+        "triggers": [triggers[number] for _, numbers in match.groups for number in numbers],
     }

@@ -1,4 +1,4 @@
-"""What a project says about a history: which of its triggers read it, and where an event's fields are."""
+"""Read a project's definitions for a history: the triggers of a stream, and the paths of an event's fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.triggers.watch import WatchTrigger
 
 
 def on_same_stream(project: Project, watch: str | None) -> dict[str, BaseEventTrigger]:
-    """Return the triggers that read the stream of the trigger `watch`; all where none is named. Raises `UsageError`."""
+    """Return the triggers on the stream of the trigger `watch`, or all if None. Raises `UsageError`."""
     if watch is None:
         return dict(project.triggers)
     if watch not in project.triggers:
@@ -20,7 +20,7 @@ def on_same_stream(project: Project, watch: str | None) -> dict[str, BaseEventTr
 
 
 def fields_of(project: Project, watch: str | None) -> Fields:
-    """Return where a watch says that an event's fields are. Without a name the project's watches must agree. Raises `UsageError`."""
+    """Return the field paths of a watch. Without a `watch`, all watches of the project must agree. Raises `UsageError`."""
     watches = {name: trigger for name, trigger in project.triggers.items() if isinstance(trigger, WatchTrigger) and watch in {None, name}}
     if not watches:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""An ordered history as the raw events that triggers are asked about."""
+"""Read an ordered history as raw events for triggers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH = 20_000
 
 
 class Replayed(NamedTuple):
-    """One event of an ordered history; `source`, and the `triggers` that fired on it, only where it came from the log."""
+    """One event of an ordered history. `source`, and the `triggers` that fired on it, are only set for events of the log."""
 
     position: int
     id: str
@@ -33,7 +33,7 @@ class Replayed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RawEvents:
-    """The events of the ordered history in `folder`, in order; may be gone through again and again."""
+    """The events of the ordered history in `folder`, in order. It can be iterated repeatedly."""
 
     folder: Path
     names: HistoryColumns
@@ -52,8 +52,8 @@ def replayed(batch: pa.RecordBatch, names: HistoryColumns) -> Iterator[Replayed]
     """Yield the events of some rows."""
     ids, positions = batch.column(_root(names.id)).to_pylist(), batch.column(POSITION).to_pylist()
     nothing: list[Any] = [None] * len(ids)
-    told = names.occurred is not None and _root(names.occurred) in batch.schema.names
-    occurred = batch.column(_root(names.occurred or "")).to_pylist() if told else nothing
+    has_times = names.occurred is not None and _root(names.occurred) in batch.schema.names
+    occurred = batch.column(_root(names.occurred or "")).to_pylist() if has_times else nothing
     sources = batch.column("source").to_pylist() if names.raw is not None and "source" in batch.schema.names else nothing
     fired = batch.column("triggers").to_pylist() if names.raw is not None and "triggers" in batch.schema.names else nothing
     for position, id, when, source, by, data in zip(positions, ids, occurred, sources, fired, _data(batch, names), strict=True):
@@ -61,9 +61,9 @@ def replayed(batch: pa.RecordBatch, names: HistoryColumns) -> Iterator[Replayed]
         yield Replayed(position, str(id), moment, source, RawEvent(data, LANE, position), by or ())
 
 
-def _root(place: str) -> str:
-    """Return the column that a path begins in."""
-    return place.lstrip("$.").split(".")[0].split("[")[0] if place.startswith("$") else place
+def _root(path: str) -> str:
+    """Return the column of a path."""
+    return path.lstrip("$.").split(".")[0].split("[")[0] if path.startswith("$") else path
 
 
 def _data(batch: pa.RecordBatch, names: HistoryColumns) -> Iterator[bytes]:

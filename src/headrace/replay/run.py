@@ -1,4 +1,4 @@
-"""One replay from end to end: read, order, then backtest and run pipelines where that is asked for."""
+"""Run a replay: read and order the history, then backtest triggers and run pipelines if requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from headrace.client.pipeline import PipelineClient
 from headrace.errors import PipelineError, UsageError
 from headrace.pipeline.heartbeat import JobHeartbeat
-from headrace.pipeline.spark.code_shipping import ship
+from headrace.pipeline.spark.code_shipping import ship_functions
 from headrace.pipeline.spark.errors import summary
 from headrace.pipeline.spark.session import cores_of, open_session
 from headrace.project import Project
@@ -36,6 +36,7 @@ from headrace.replay.project_inputs import on_same_stream
 from headrace.replay.raw_events import RawEvents
 from headrace.replay.spark_tasks import Progress, Tasks
 from headrace.triggers.watch import WatchTrigger
+from headrace.wire.calls.execution import GET_LOG_HEAD
 from headrace.wire.control.jobs import EVERY_PROJECT, CompleteJob, RegisterJob
 
 ARROW_ROWS: Final = "65536"
@@ -45,9 +46,9 @@ TABLES: Final = "tables"
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay did, and how long it took in seconds.
+    """The results of a replay, and its duration in seconds.
 
-    `first` is the first event of the log that it had, or None if it was not the log.
+    `first` is the first event of the log, or None if the history was not the log.
     """
 
     out: Path
@@ -79,7 +80,7 @@ class ReplayReport:
 
 
 class Stopped(PipelineError):
-    """The replay was stopped; it left nothing."""
+    """The replay was stopped; it left no output."""
 
 
 def run_replay(
@@ -89,36 +90,36 @@ def run_replay(
     spark: SparkSession | None = None,
     stop: threading.Event | None = None,
 ) -> ReplayReport:
-    """Replay a history. A session is made, and stopped at the end, unless one is given.
+    """Replay a history. Opens a session, and stops it at the end, unless one is given.
 
     Raises:
         Stopped: `stop` was set.
         JavaError: No Java 17 or newer.
-        UsageError: There is no such history, or it lacks a field that was named.
-        PipelineError: Spark failed, or one of the project's pipelines did.
+        UsageError: The history does not exist, or lacks a given field.
+        PipelineError: Spark or one of the project's pipelines failed.
         ApiError: The log cannot be read.
     """
     begun = time.monotonic()
     stop = stop or threading.Event()
-    progress = _until(stop, progress)
+    progress = _stopping(stop, progress)
     check_out(options.out)
-    found = None if options.log is not None else find_files(options.paths, options.fields, cores_of(options.master))
-    folders = ship(pipeline.function for pipeline in project.pipelines.values()) if project is not None else []
+    files = None if options.log is not None else find_files(options.paths, options.fields, cores_of(options.master))
+    folders = ship_functions(pipeline.function for pipeline in project.pipelines.values()) if project is not None else []
     opened = nullcontext(spark) if spark else _session(options, folders)
-    with opened as session, _telling_spark_errors(stop):
+    with opened as session, _translate_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
-        with _history(session, options, found, project) as (history, names, first):
+        with _history(session, options, files, project) as (history, names, first):
             outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress, stop))
         events = RawEvents(options.out / ORDERED, names)
-        reports, ran = _ask_project(session, options, project, events, outcome, progress)
+        reports, ran = _run_project(session, options, project, events, outcome, progress)
     return ReplayReport(options.out, time.monotonic() - begun, outcome, reports, ran, first)
 
 
 def _session(options: ReplayOptions, folders: Sequence[Path]) -> AbstractContextManager[SparkSession]:
-    return open_session("replay", master=options.master, work=options.work / "spark", conf=options.conf, folders=folders, long_lived=True)
+    return open_session("replay", master=options.master, work=options.work / "spark", conf=options.conf, folders=folders, is_batch=True)
 
 
-def _ask_project(
+def _run_project(
     spark: SparkSession, options: ReplayOptions, project: Project | None, events: RawEvents, outcome: Outcome, progress: Progress
 ) -> tuple[list[TriggerReport], list[PipelineResult]]:
     if project is None:
@@ -126,8 +127,8 @@ def _ask_project(
     triggers = on_same_stream(project, options.watch)
     reports: list[TriggerReport] = []
     if options.backtest:
-        told: Callable[[str, int], None] = lambda name, count: progress(f"backtest of {name}", count, outcome.events)  # noqa: E731
-        reports = backtest(triggers, events, told)
+        on_progress: Callable[[str, int], None] = lambda name, count: progress(f"backtest of {name}", count, outcome.events)  # noqa: E731
+        reports = backtest(triggers, events, on_progress)
     if not options.pipelines:
         return reports, []
     watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}
@@ -135,33 +136,33 @@ def _ask_project(
     return reports, PipelineReplay(spark, watches, tables, options.work).run(project.pipelines.values(), events, progress)
 
 
-def _until(stop: threading.Event, progress: Progress) -> Progress:
-    """Return what tells how far it is, and in the replay's own thread ends it once `stop` is set."""
+def _stopping(stop: threading.Event, progress: Progress) -> Progress:
+    """Return a progress function that also raises `Stopped`, in the replay's own thread, once `stop` is set."""
     own = threading.current_thread()
 
-    def tell(phase: str, done: int, total: int) -> None:
+    def report(phase: str, done: int, total: int) -> None:
         if stop.is_set() and threading.current_thread() is own:
             raise Stopped
         progress(phase, done, total)
 
-    return tell
+    return report
 
 
 @contextmanager
 def _history(
-    spark: SparkSession, options: ReplayOptions, found: HistoryFiles | None, project: Project | None
+    spark: SparkSession, options: ReplayOptions, files: HistoryFiles | None, project: Project | None
 ) -> Iterator[tuple[History, HistoryColumns, int | None]]:
     if options.log is not None:
         whose = EVERY_PROJECT if project is None else project.name
         with _log_access(options.log, whose, options.work) as access:
             yield (*read_log(spark, access, options.fields), access.first)
-    elif found is not None:
-        yield (*read_files(spark, found, options.fields), None)
+    elif files is not None:
+        yield (*read_files(spark, files, options.fields), None)
 
 
 @contextmanager
 def _log_access(log: LogSelection, project: str, work: Path) -> Iterator[LogAccess]:
-    """Be a job of the api for as long as the log is read; its token is where the tasks find it. `project`: whose triggers are named."""
+    """Register a job while the log is read; the tasks read its token from a file. `project`: whose triggers the log names."""
     work.mkdir(parents=True, exist_ok=True)
     token_file = work.absolute() / f"token-{uuid4().hex[:8]}"
 
@@ -177,7 +178,7 @@ def _log_access(log: LogSelection, project: str, work: Path) -> Iterator[LogAcce
             me = RegisterJob(registration_id=uuid4().hex, kind="pipeline", hostname=socket.gethostname(), pid=os.getpid(), project=project)
             job = client.register(me)
             with JobHeartbeat(client, job.heartbeat, threading.Event()):
-                head = client.head()
+                head = client.request(GET_LOG_HEAD, None)
                 if head.head == 0:
                     raise UsageError("The event log is empty.", hint="Give folders of Parquet or JSON lines to replay those.")
                 try:
@@ -191,10 +192,10 @@ def _log_access(log: LogSelection, project: str, work: Path) -> Iterator[LogAcce
 
 
 @contextmanager
-def _telling_spark_errors(stop: threading.Event) -> Iterator[None]:
+def _translate_spark_errors(stop: threading.Event) -> Iterator[None]:
     try:
         yield
-    except (PySparkException, Py4JError) as error:  # that a job was cancelled is the latter, depending on where it was
+    except (PySparkException, Py4JError) as error:  # depending on the place, a cancelled job raises either
         if stop.is_set():
             raise Stopped from error
         raise PipelineError(f"The replay stopped: {summary(error)}", hint="See spark.log in the home folder; --debug shows all.") from error

@@ -1,4 +1,4 @@
-"""What a history looks like on its way through a replay."""
+"""Columns of a history during a replay."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 import pyarrow as pa
 
 _OURS: Final = "headrace:"
-"""What the names of our own columns begin with."""
+"""Prefix of the replay's own columns."""
 
 KEY: Final = f"{_OURS}key"
 LEADER: Final = f"{_OURS}leader"
 OCCURRED: Final = f"{_OURS}occurred"
 ORDERING_KEY: Final = f"{_OURS}ordering_key"
 SLIM: Final = (KEY, LEADER, OCCURRED)
-"""The columns that the ordering looks at: what names the event and its leader (texts or bytes; null: none), and µs since 1970."""
+"""The columns that the ordering reads: ids of the event and of its leader (text or bytes, or null), and µs since 1970."""
 
 EFF: Final = f"{_OURS}eff"
 DEPTH: Final = f"{_OURS}depth"
@@ -24,11 +24,11 @@ MARK: Final = "mark"
 POSITION: Final = "position"
 
 SHARD_BITS: Final = 40
-"""The number of a row in a whole history: that of its partition, then so many bits of its row there."""
+"""Bits of the row number within a partition. A global row id is the partition's number followed by these bits."""
 
 
 def own(schema: pa.Schema) -> list[str]:
-    """Return the names of the columns that are the history's own."""
+    """Return the names of the history's own columns."""
     return [name for name in schema.names if not name.startswith(_OURS)]
 
 

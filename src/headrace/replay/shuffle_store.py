@@ -1,6 +1,7 @@
-"""The work folder of one replay: what its tasks leave for each other, by name.
+"""The work folder of one replay, in which its tasks exchange data by name.
 
-All executors must see it under one path. A thing appears under its name by one rename, so a task that runs twice does no harm.
+All executors must see it under the same path. An entry appears under its name by one rename, so that a task can run
+twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.replay.pieces import stable_order
+from headrace.replay.partition import stable_order
 
 Array = npt.NDArray[Any]
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -24,22 +25,22 @@ _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True, slots=True)
 class ShuffleStore:
-    """Arrays and runs of rows by name."""
+    """Arrays and sequences of rows, by name."""
 
     folder: Path
 
     def put(self, name: str, array: Array) -> None:
-        """Keep an array."""
+        """Store an array."""
         with self._appearing(f"{name}.npy") as draft, draft.open("wb") as file:
             np.save(file, np.ascontiguousarray(array))
 
     def get(self, name: str) -> Array:
-        """Return an array; only what is looked at is read."""
+        """Return an array. Only accessed parts are read."""
         array: Array = np.load(self.folder / f"{name}.npy", mmap_mode="r")
         return array
 
     def put_sorted(self, name: str, buckets: Array, count: int, **columns: Array) -> None:
-        """Keep columns sorted by bucket (0 … count - 1), so that each bucket can be had alone."""
+        """Store columns sorted by bucket (0 … count - 1), so that each bucket can be read alone."""
         order = stable_order(buckets)
         self.put(f"{name}.ends", np.cumsum(np.bincount(buckets, minlength=count)))
         for column, values in columns.items():
@@ -53,19 +54,19 @@ class ShuffleStore:
 
     @contextmanager
     def writing(self, name: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchStreamWriter]:
-        """Give a writer of rows."""
+        """Yield a writer of rows."""
         with self._appearing(f"{name}.arrow") as draft, pa.ipc.new_stream(str(draft), schema, options=_LZ4) as writer:
             yield writer
 
     def rows(self, name: str) -> Iterator[pa.RecordBatch]:
-        """Yield rows in the order in which they were written; none where there is nothing of this name."""
+        """Yield rows in the order in which they were written, none if the name does not exist."""
         path = self.folder / f"{name}.arrow"
         if path.exists():
             with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
                 yield from reader
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove runs of rows that are not read again."""
+        """Delete rows that are not read again."""
         for name in names:
             (self.folder / f"{name}.arrow").unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Running numpy functions as Spark tasks, and telling how far they are."""
+"""Run numpy functions as Spark tasks, and report progress."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.replay.inputs.parquet import ParquetParts
 
-ANSWER: Final = "answer string"
+RESULT_SCHEMA: Final = "answer string"
 _POLL: Final = 0.5
 
 
 class Progress(Protocol):
-    """Who is told how far a replay is."""
+    """Receives the progress of a replay."""
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Say that so many tasks of a phase are done."""
+        """Report that `done` tasks of a phase have ended."""
 
 
 class Tasks:
-    """Runs phases of a replay one after the other; each answer is what the task's function returned, as JSON makes of it.
+    """Runs phases of a replay one after the other. A result is the return value of the task's function, decoded from JSON.
 
-    When `stop` is set the phase at hand is cancelled, which ends it with Spark's exception.
+    When `stop` is set, the current phase is cancelled, which ends it with Spark's exception.
     """
 
     def __init__(self, spark: SparkSession, progress: Progress, stop: threading.Event) -> None:
@@ -38,27 +38,27 @@ class Tasks:
         self._progress = progress
 
     def each(self, phase: str, count: int, function: Callable[[int], object]) -> list[Any]:
-        """Call the function with 0 … count - 1, anywhere, and return the answers in order."""
+        """Call the function with 0 … count - 1, anywhere, and return the results in order."""
         numbers = self._spark.range(0, count, 1, count)
-        return self._run(phase, count, numbers.mapInArrow(partial(_with_number, function), ANSWER))
+        return self._run(phase, count, numbers.mapInArrow(partial(_with_number, function), RESULT_SCHEMA))
 
     @property
     def cores(self) -> int:
-        """How many tasks run at a time, as far as Spark knows."""
+        """How many tasks run concurrently, as far as Spark knows."""
         return self._spark.sparkContext.defaultParallelism
 
     def count(self, history: DataFrame | ParquetParts) -> int:
-        """Return how many partitions the history is read in."""
+        """Return the number of partitions in which the history is read."""
         return len(history.parts) if isinstance(history, ParquetParts) else history.rdd.getNumPartitions()
 
     def partitions(
         self, phase: str, history: DataFrame | ParquetParts, function: Callable[[Iterable[pa.RecordBatch], int], object]
     ) -> list[Any]:
-        """Call the function with the rows and the number of each partition, and return the answers by number."""
+        """Call the function with the rows and the number of each partition, and return the results by number."""
         count = self.count(history)
         if isinstance(history, ParquetParts):
             return self.each(phase, count, partial(_reading, history, function))
-        return self._run(phase, count, history.mapInArrow(partial(_with_rows, function), ANSWER))
+        return self._run(phase, count, history.mapInArrow(partial(_with_rows, function), RESULT_SCHEMA))
 
     def _run(self, phase: str, count: int, answers: DataFrame) -> list[Any]:
         with self._watched(phase, count):

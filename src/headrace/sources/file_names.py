@@ -17,7 +17,8 @@ def text_of(name: str) -> str:
     """Return the text for a file name as the `os` module gives it; `name_of` gives the name back."""
     if name.isascii() and name.isprintable() and "\\" not in name:
         return name
-    # Surrogates stand for the bytes that are not UTF-8: the backslashes of the name itself are doubled before those are written as \xNN.
+    # Surrogates stand for the bytes that are not UTF-8. Backslashes of the name itself are doubled before these
+    # bytes become \xNN.
     return os.fsencode(name.translate(_CONTROL)).decode("utf-8", "backslashreplace")
 
 
@@ -29,7 +30,9 @@ def name_of(text: str) -> str:
 
 
 def new_lane(name: str) -> str:
-    """Return the name of a new lane for a file of that name: no other lane ever has it, whatever becomes of folder and file."""
+    """Return the name of a new lane for a file of that name. Invariant: no other lane ever has the same name, in
+    any folder or file.
+    """
     text = text_of(name)
     if len(text) > MAX_LANE_TEXT:
         text = text[: MAX_LANE_TEXT - 1] + "…"
@@ -37,11 +40,11 @@ def new_lane(name: str) -> str:
 
 
 def file_of(lane: str) -> str:
-    """Return the file's name, as the text that `new_lane` put into the lane's name."""
+    """Return the file's name, as the text in a lane's name from `new_lane`."""
     return lane.rpartition("@")[0]
 
 
 def with_suffix(name: str, suffix: str) -> str:
-    """Return the name with `suffix` at its end, cut where a file system would refuse its length."""
+    """Return the name with `suffix` at its end, truncated to the length that file systems accept."""
     data = os.fsencode(name)[: MAX_NAME_BYTES - len(suffix)]
     return os.fsdecode(data) + suffix

@@ -1,4 +1,6 @@
-"""What a file is, whatever its name: inode and birth time; and whether a program has it open for writing. Blocking: call it in a thread."""
+"""The identity of a file, independent of its name: inode and birth time; and whether a program has it open for
+writing. Blocking: call it in a thread.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ FileKey = tuple[int, int]
 
 
 class Status(NamedTuple):
-    """A file's state; `birth` and `modified` are in nanoseconds since 1970, `birth` is 0 where the file system has none."""
+    """A file's state. `birth` and `modified` are in nanoseconds since 1970; `birth` is 0 if the file system has none."""
 
     inode: int
     birth: int
@@ -35,17 +37,17 @@ class Status(NamedTuple):
 
     @property
     def key(self) -> FileKey:
-        """The file's identity: a deleted file's inode is given to the next file, but not its birth time."""
+        """Return the file's identity. The next file may reuse a deleted file's inode, but not its birth time."""
         return self.inode, self.birth
 
     @property
     def regular(self) -> bool:
-        """Whether it is a regular file."""
+        """Return whether it is a regular file."""
         return stat.S_ISREG(self.mode)
 
 
 def _statx() -> Any:
-    """Return the C library's statx, or None where it has none or the kernel refuses it."""
+    """Return the C library's statx, or None if it has none or the kernel refuses it."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
     if call is not None and call(AT_FDCWD, b"/", 0, STATX_ALL, ctypes.create_string_buffer(STATX_BYTES)) == 0:
         return call
@@ -56,10 +58,10 @@ _call_statx: Final = _statx()
 
 
 def status_of(file: int | str) -> Status:
-    """Return the status of an open descriptor or of the file at a path, whose links are followed. Raises OSError."""
+    """Return the status of an open descriptor, or of the file at a path with its links followed. Raises OSError."""
     if _call_statx is None:
-        found = os.fstat(file) if isinstance(file, int) else Path(file).stat()
-        return Status(found.st_ino, getattr(found, "st_birthtime_ns", 0), found.st_size, found.st_mtime_ns, found.st_mode)
+        status = os.fstat(file) if isinstance(file, int) else Path(file).stat()
+        return Status(status.st_ino, getattr(status, "st_birthtime_ns", 0), status.st_size, status.st_mtime_ns, status.st_mode)
     buffer = ctypes.create_string_buffer(STATX_BYTES)
     if isinstance(file, int):
         failed = _call_statx(file, b"", AT_EMPTY_PATH, STATX_ALL, buffer)
@@ -74,14 +76,14 @@ def status_of(file: int | str) -> Status:
 
 
 def is_written(descriptor: int) -> bool:
-    """Tell whether a program has the file open for writing; False also where the file system or the file's owner keep that from us.
+    """Return whether a program has the file open for writing. False also if the file system or the permissions hide this.
 
     The kernel grants a read lease only while no program has the file open for writing. `descriptor` must be read-only.
     """
     if sys.platform != "linux":
         return False
     try:
-        # Whoever opens the file in the moment of the lease makes the kernel send us a signal: one that is ignored.
+        # If a program opens the file during the lease, the kernel sends this process a signal, which is ignored.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)

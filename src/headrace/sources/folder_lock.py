@@ -1,4 +1,4 @@
-"""The lock that lets one process at a time use a folder; the kernel drops it when that process dies, however it dies."""
+"""The lock that limits a folder to one process at a time. The kernel releases it when that process ends, for any reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FolderLock:
         _locks.add(self)
 
     def try_acquire(self) -> bool:
-        """Take the lock, or return False when another process has it; raises OSError when the file cannot be opened."""
+        """Take the lock, or return False if another process has it. Raises OSError if the file cannot be opened."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,7 +31,7 @@ class FolderLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back; does nothing when it is not held."""
+        """Release the lock; do nothing if it is not held."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             # Closing alone would leave the lock with a process that was forked without Python's knowledge.
@@ -39,7 +39,7 @@ class FolderLock:
             os.close(descriptor)
 
     def forget(self) -> None:
-        """In a forked child: close the copy of the parent's descriptor, which leaves the lock with the parent."""
+        """Close the copy of the parent's descriptor in a forked child. The parent keeps the lock."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)

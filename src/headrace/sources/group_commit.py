@@ -1,4 +1,4 @@
-"""Writing together what several callers want written: a commit costs the disk one sync, however much is in it."""
+"""Group commit: write the items of several callers together. A commit costs one sync of the disk, whatever its size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ R = TypeVar("R")
 
 
 class GroupCommit(Generic[T, R]):
-    """Calls `write` with all that waits, one call at a time; what comes while it is busy goes together into the next one.
+    """Call `write` with all waiting items, one call at a time. Items that arrive during a call are in the next one.
 
-    `write` returns one answer for each; when it raises, everybody in that group gets the error, and may submit again.
+    `write` returns one result for each item. If it raises, every caller of that group gets the error and may submit
+    again.
     """
 
     def __init__(self, write: Callable[[list[T]], Awaitable[Sequence[R]]]) -> None:
@@ -22,7 +23,7 @@ class GroupCommit(Generic[T, R]):
         self._running: asyncio.Task[None] | None = None
 
     async def submit(self, one: T) -> R:
-        """Return the answer once `one` is written. A caller that is cancelled no longer waits, but `one` may be written all the same."""
+        """Return the result once `one` is written. A cancelled caller no longer waits, but `one` may still be written."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, answer))
         if self._running is None:
@@ -30,7 +31,7 @@ class GroupCommit(Generic[T, R]):
         return await answer
 
     async def aclose(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until no write is running."""
         while self._running is not None:
             await asyncio.wait([self._running])
 

@@ -1,4 +1,4 @@
-"""Messages of the upstreams that Headrace has in the box, on their way in and out."""
+"""Messages of the built-in upstreams, on their way in and out."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 from headrace.errors import UpstreamError, UsageError
 from headrace.triggers.raw_event import RawEvent
 
-LONGEST_MESSAGE: Final = 1024 * 1024
+MAX_MESSAGE_BYTES: Final = 1024 * 1024
 Key = str | Callable[[Any], str | None] | None
 LaneNames = int | Sequence[str] | None
-"""How many lanes keys are spread over, or the lanes' names. None keeps them, and gives a new queue one."""
+"""The number of lanes over which keys are spread, or the lanes' names. None keeps the present lanes, and gives a new queue one."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Message(RawEvent):
-    """A raw event with the `key` of its sender, and `delivery`: how many times it has been read by now, counted from 1."""
+    """A raw event with the `key` of its sender, and `delivery`: the number of times that it was read, counted from 1."""
 
     __slots__ = ("delivery", "key")
 
@@ -32,14 +32,14 @@ class Message(RawEvent):
 
 
 class SentMessage(NamedTuple):
-    """Where a message went, as its reader will see it."""
+    """The lane and position of a sent message."""
 
     lane: str
     position: int
 
 
 class OutgoingMessage(NamedTuple):
-    """A message on its way in: its JSON text, and the lane or the key that its sender gave."""
+    """A message on its way in: its JSON text, and its lane or key."""
 
     data: bytes
     lane: str | None
@@ -47,14 +47,14 @@ class OutgoingMessage(NamedTuple):
 
 
 class LaneLayout(msgspec.Struct, frozen=True):
-    """The lanes that keys are spread over; `named`: no others may be sent to."""
+    """The lanes over which keys are spread. `named`: other lanes are refused."""
 
     names: tuple[str, ...]
     named: bool = False
 
     @classmethod
     def of(cls, lanes: int | Sequence[str]) -> LaneLayout:
-        """Return the layout that a user describes; raises `UpstreamError` when there is none such."""
+        """Return the layout that a user describes. Raises `UpstreamError` if it is invalid."""
         if isinstance(lanes, int):
             names, named = tuple(str(number) for number in range(lanes)), False
         else:
@@ -66,7 +66,9 @@ class LaneLayout(msgspec.Struct, frozen=True):
         return cls(names, named)
 
     def choose(self, draft: OutgoingMessage, turn: count[int]) -> str:
-        """Return the lane for a message: the one it names, else by its key, else the one whose `turn` it is. Raises `UsageError`."""
+        """Return the lane for a message: its own lane, else that of its key, else the lane with this `turn`. Raises
+        `UsageError`.
+        """
         if draft.lane is not None:
             if self.named and draft.lane not in self.names:
                 raise UsageError(f"There is no lane {draft.lane!r} in this queue.", hint=f"It has: {', '.join(self.names)}.")
@@ -79,12 +81,12 @@ class LaneLayout(msgspec.Struct, frozen=True):
 
 
 def is_lane(name: str) -> bool:
-    """Tell whether that can be the name of a lane."""
+    """Return whether this is a valid name of a lane."""
     return bool(name) and "@" not in name
 
 
 def draft(value: Any, lane: str | None, key: str | None) -> OutgoingMessage:
-    """Return the message for a JSON value, or for a `msgspec.Raw` of JSON text; raises `UsageError` when it cannot be one."""
+    """Return the message for a JSON value, or for a `msgspec.Raw` of JSON text. Raises `UsageError` if it cannot be a message."""
     if isinstance(value, bytes | bytearray | memoryview):
         raise UsageError("Bytes are not a JSON value.", hint="Send the value itself; JSON text that is ready goes in as msgspec.Raw(text).")
     if lane is not None and not is_lane(lane):
@@ -93,9 +95,9 @@ def draft(value: Any, lane: str | None, key: str | None) -> OutgoingMessage:
         data = _encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError(f"This cannot be sent: it is not a JSON value: {error}.") from error
-    if len(data) > LONGEST_MESSAGE:
+    if len(data) > MAX_MESSAGE_BYTES:
         raise UsageError(
-            f"A message of {len(data)} bytes is too long: at most {LONGEST_MESSAGE}.",
+            f"A message of {len(data)} bytes is too long: at most {MAX_MESSAGE_BYTES}.",
             hint="Keep what is large elsewhere, send where it is.",
         )
     return OutgoingMessage(data, lane, key)

@@ -1,4 +1,4 @@
-"""The only home of SQLAlchemy: tables, migrations, one module per aggregate."""
+"""The only package that imports SQLAlchemy: tables, migrations, and one module for each aggregate."""
 
 from headrace.store.control.jobs import Liveness
 from headrace.store.store import Store, open_store

@@ -1,4 +1,4 @@
-"""The background work of one api that fails now: it is tried again, and people are told."""
+"""Failing background work of one API server: retries and alerts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Failure:
 
 
 class BackgroundWork:
-    """Which works fail, by name. Any thread may tell and ask."""
+    """The failing works, by name. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,40 +36,42 @@ class BackgroundWork:
         self._lag_days = 0.0
 
     def record_failure(self, work: str, error: Exception) -> float:
-        """Note and log a failure; return for how many seconds to wait before `work` is tried again, longer with each in a row."""
+        """Record and log a failure; return the seconds to wait before a retry of `work`. They grow with each
+        consecutive failure.
+        """
         with self._lock:
             before = self._troubles.get(work)
             since = datetime.now(UTC) if before is None else before.since
             failures = 1 if before is None else before.failures + 1
             self._troubles[work] = _Failure(since, failures, f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
         pause: float = min(MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
-        if isinstance(error, ResourceError):  # the database is away: there is nothing to see in a traceback
+        if isinstance(error, ResourceError):  # the database is unavailable: a traceback would add nothing
             log.warning("background work failed", work=work, error=str(error), retry_seconds=MIN_PAUSE_SECONDS)
             return MIN_PAUSE_SECONDS
         log.error("background work failed", work=work, failures=failures, retry_seconds=pause, exc_info=error)
         return pause
 
     def record_success(self, work: str) -> None:
-        """Note that a work succeeded, or is needed no more."""
+        """Record that a work succeeded or is no longer needed."""
         with self._lock:
             self._troubles.pop(work, None)
 
     def record_lag(self, micros: int) -> None:
-        """Note by how much retention counts less time than the wall clock."""
+        """Record how much less time retention counts than the wall clock."""
         days = micros / 86_400_000_000
         with self._lock:
             self._lag_days = days if days > MIN_LAG_DAYS else 0.0
 
     def alerts(self) -> list[Alert]:
-        """Return what fails now, by name."""
+        """Return the current failures, by name."""
         with self._lock:
-            troubles = sorted(self._troubles.items())
+            problems = sorted(self._troubles.items())
             lag = self._lag_days
         words = f"Retention counts {lag:,.1f} days less than the clock, so it keeps more: the clock was set forward, or no api was running."
         lagging = [Alert(severity="warning", about="retention", summary=words, section="processes")] if lag else []
         return lagging + [
-            Alert(severity="error", about=f"work:{work}", summary=_summary(work, trouble), section="processes", since=trouble.since)
-            for work, trouble in troubles
+            Alert(severity="error", about=f"work:{work}", summary=_summary(work, problem), section="processes", since=problem.since)
+            for work, problem in problems
         ]
 
 

@@ -1,4 +1,4 @@
-"""The keys that secrets are kept under: the first of them seals, all of them open. A value that is sealed is a Fernet token."""
+"""The keys that encrypt secrets. The first key encrypts, and all keys decrypt. An encrypted value is a Fernet token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HINT = "Start the API with the key that encrypted it (HEADRACE_FERNET_KEYS), or 
 
 
 class Keyring:
-    """Seals and opens texts. Without any key nothing is sealed: for stores that hold no secrets."""
+    """Encrypt and decrypt texts. A keyring without a key encrypts nothing, for stores without secrets."""
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         try:
@@ -31,18 +31,18 @@ class Keyring:
 
     @property
     def fingerprints(self) -> list[int]:
-        """A number for each key that names it and says nothing about it, the first key's first."""
+        """Return a number that identifies each key without revealing it, the first key's first."""
         return [int.from_bytes(hmac.digest(key, b"fingerprint", "sha256")[:8]) >> 2 for key in self._digest_keys]
 
     def seal(self, text: str) -> str:
-        """Return `text` sealed with the first key."""
+        """Return `text`, encrypted with the first key."""
         return self._fernets[0].encrypt(text.encode()).decode() if self._fernets else text
 
     def open(self, kept: str, what: str) -> str:
-        """Return the text that was sealed; `what` names it.
+        """Return the decrypted text; `what` is its name in messages.
 
         Raises:
-            ApiRefused: No key opens it.
+            ApiRefused: No key decrypts it.
         """
         if not self._fernets:
             return kept
@@ -54,7 +54,7 @@ class Keyring:
         raise ApiRefused(f"No key of this api opens {what}.", hint=HINT, status=409, problem="unreadable")
 
     def opens(self, kept: str) -> bool:
-        """Whether any key opens it."""
+        """Return whether any key decrypts it."""
         try:
             self.open(kept, "it")
         except ApiRefused:
@@ -62,7 +62,7 @@ class Keyring:
         return True
 
     def is_current(self, kept: str) -> bool:
-        """Whether the first key opens it."""
+        """Return whether the first key decrypts it."""
         if not self._fernets:
             return True
         try:
@@ -72,11 +72,11 @@ class Keyring:
         return True
 
     def digest(self, text: str, what: str) -> str | None:
-        """Return what tells, by `same`, whether another text for `what` is equal to this one; worth nothing without the key."""
+        """Return a keyed digest, for `same` to compare with another text for `what`. It reveals nothing without the key."""
         return _digest(self._digest_keys[0], text, what) if self._digest_keys else None
 
     def same(self, digest: str | None, text: str, what: str) -> bool:
-        """Whether `digest` was made, with any of the keys, of this text."""
+        """Return whether `digest` is that of this text under any of the keys."""
         return digest is not None and any(hmac.compare_digest(_digest(key, text, what), digest) for key in self._digest_keys)
 
 

@@ -19,7 +19,7 @@ from headrace.store.custody.redrive import DeadLetters
 from headrace.store.custody.stream_logs import StreamLogs
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
-from headrace.store.db.errors import named, told
+from headrace.store.db.errors import display_name, translate_errors
 from headrace.store.db.meta import HEAD, INSTANCE
 from headrace.store.db.outages import Outage
 from headrace.store.db.schema import ensure_schema
@@ -76,25 +76,27 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection that sees one moment of the database and changes nothing."""
+        """Yield a connection that reads one snapshot of the database and changes nothing."""
         with self._database.reading() as connection:
             yield connection
 
     @property
     def outage(self) -> Outage | None:
-        """Why nothing can be written now, or None if it can."""
+        """Return why writes fail at the moment, or None if they do not."""
         return self._database.outage
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
+        """Call `observer` after each commit, also of other API servers. It must return immediately. Return a
+        function that removes it.
+        """
         return self._database.observe(observer)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run a work in the writer's transaction; return its answer once it is durable."""
+        """Run a work in the writer's transaction; return its result once it is durable."""
         return self._database.write(work)
 
     def prune(self, sweep: Callable[[Connection], int]) -> int:
-        """Run a sweep that deletes old rows; return how many."""
+        """Run a sweep that deletes old rows; return their number."""
         return self._database.write(sweep)
 
     def now(self) -> int:
@@ -102,17 +104,17 @@ class Store:
         return self._database.now()
 
     def close(self) -> None:
-        """Finish what is queued and close every connection."""
+        """Finish queued writes and close every connection."""
         self._database.close()
 
     def _instance(self) -> int:
-        """Return the number that tells this database from every other, so that one's tokens are worth nothing in another."""
+        """Return the number that identifies this database, so that its tokens are invalid in another database."""
         with self.reading() as connection:
             return int(connection.execute(select(meta.c.value).where(meta.c.name == INSTANCE)).scalar_one())
 
 
 def _begin(connection: Connection, now: int) -> None:
-    """Note the opening; it is also the write that finds out a read-only database before anything depends on it."""
+    """Record the opening. This write detects a read-only database before other work depends on it."""
     known = set(connection.execute(select(meta.c.name)).scalars())
     first = {HEAD: 0, INSTANCE: secrets.randbits(62), OPENED: now}
     rows = [{"name": name, "value": value} for name, value in first.items() if name not in known]
@@ -121,9 +123,9 @@ def _begin(connection: Connection, now: int) -> None:
     connection.execute(update(meta).where(meta.c.name == OPENED).values(value=now))
 
 
-def _take_up(connection: Connection, keyring: Keyring, *, new_secrets: bool) -> None:
-    """Check that the keyring is the database's; `new_secrets` makes it so."""
-    if new_secrets:
+def _take_up(connection: Connection, keyring: Keyring, *, discard_secrets: bool) -> None:
+    """Check that the keyring has the database's key, or discard the secrets if `discard_secrets` is set."""
+    if discard_secrets:
         forget(connection)
     adopt(connection, keyring)
 
@@ -134,27 +136,27 @@ def open_store(
     migrate: bool = False,
     liveness: Liveness | None = None,
     keyring: Keyring | None = None,
-    new_secrets: bool = False,
+    discard_secrets: bool = False,
     clock: Callable[[], int] | None = None,
 ) -> Store:
-    """Open the database, making its schema where there is none. Without a `keyring` it keeps no secrets, and arguments in plain.
+    """Open the database, and create its schema if it is empty. Without a `keyring` it stores no secrets, and
+    arguments unencrypted.
 
-    With `new_secrets`, what is kept under keys that the keyring has not may stay unreadable.
+    With `discard_secrets`, secrets under keys that the keyring does not have may stay unreadable.
 
     Raises:
-        SettingsError: The URL is none that Headrace understands.
-        SettingsError: The keyring has none of the keys that its secrets are kept under.
+        SettingsError: The URL is not supported, or the keyring has none of the keys that encrypt the secrets.
         ResourceError: The file cannot be opened or written.
-        SchemaError: The schema is older and `migrate` is off, or it is none that this version knows.
+        SchemaError: The schema is older and `migrate` is off, or this version does not know it.
     """
     url = parsed(database_url)
     readers, writer = engines(url)
     now = clock or clock_of(writer)
     try:
-        with told(url), writer.begin() as connection:
-            ensure_schema(connection, named(url), migrate=migrate)
+        with translate_errors(url), writer.begin() as connection:
+            ensure_schema(connection, display_name(url), migrate=migrate)
             _begin(connection, now())
-            _take_up(connection, keyring or Keyring(), new_secrets=new_secrets)
+            _take_up(connection, keyring or Keyring(), discard_secrets=discard_secrets)
     finally:
         readers.dispose()
         writer.dispose()

@@ -1,7 +1,8 @@
-"""Webhooks: scopes of the log with an address. What they have yet to be told waits in the SQL home of the ordering.
+"""Webhooks: scopes of the log with an address. The SQL ordering store has their pending events.
 
-The law: a webhook reads the whole log in order of `seq`, and only then is asked which types it wants, so a leader counts for every webhook.
-It waits by the age of the database (`store.db.ages`); what is not wanted is handled as soon as its leader is, and leaves no row.
+Invariant: a webhook reads the whole log in order of `seq`, and its types filter the events after that. So a leader
+counts for every webhook. Its waits use the age of the database (`store.db.ages`). An event of another type is
+handled as soon as its leader is, and has no row.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from headrace.store.ordering.steady_clock import DatabaseAge
 from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhook_deliveries, webhooks
-from headrace.wire.webhooks import Delivery, SetWebhook, ShownWebhook
+from headrace.wire.webhooks import Delivery, SetWebhook, WebhookSummary
 
 KEPT: Final = 1_000
-"""So many deliveries of a webhook are kept to be looked at."""
+"""Maximum number of recorded deliveries of a webhook."""
 LEASES: Final = 40
-"""A claim lasts for so many attempts, since the events of a chain are sent one after the other."""
+"""Attempts that the lease of a claim covers. The events of a chain are sent one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A webhook that is active, with what is needed to tell it."""
+    """An active webhook with the settings for its deliveries."""
 
     id: int
     name: str
@@ -48,13 +49,13 @@ class Hook:
     home: SqlOrdering
 
     def wants(self, type: str) -> bool:
-        """Whether it is told of events of this type."""
+        """Return whether the webhook receives events of this type."""
         return any(fnmatchcase(type, glob) for glob in self.types)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How one attempt went. `took` in µs."""
+    """The outcome of one delivery attempt. `took` in µs."""
 
     seq: int
     number: int
@@ -73,13 +74,13 @@ class Webhooks:
         self._homes: dict[int, SqlOrdering] = {}
 
     def set(self, name: str, given: SetWebhook) -> None:
-        """Keep a webhook, in place of what had its name; what it has read of the log stays read."""
+        """Store a webhook; replace one with the same name. The position in the log is unchanged."""
         if not self._database.keyring:
             raise ApiRefused(
                 "This api has no key to keep secrets under.", hint="Set HEADRACE_FERNET_KEYS.", status=409, problem="unreadable"
             )
         now = self._database.now()
-        kept = {
+        columns = {
             "url": given.url,
             "types": msgspec.json.encode(given.types).decode(),
             "secret": self._database.keyring.seal(given.secret),
@@ -90,16 +91,16 @@ class Webhooks:
         }
 
         def work(connection: Connection) -> None:
-            changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**kept))
+            changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**columns))
             if not changed.rowcount:
                 head = 0 if given.from_beginning else log_head(connection)
                 scope = scope_named(connection, WEBHOOK_PREFIX + name, LOOKBACK, head=head)
                 new = {"name": name, "state": "active", "scope_id": scope, "created": now, "delivered": 0, "failed": 0, "dead": 0}
-                connection.execute(insert(webhooks).values(**new, **kept))
+                connection.execute(insert(webhooks).values(**new, **columns))
 
         self._database.write(work)
 
-    def shown(self, name: str | None = None) -> list[ShownWebhook]:
+    def shown(self, name: str | None = None) -> list[WebhookSummary]:
         """Return the webhooks, or one, by name."""
         chosen = select(webhooks, ordering_scopes.c.head).join(ordering_scopes, ordering_scopes.c.id == webhooks.c.scope_id)
         with self._database.reading() as connection:
@@ -110,7 +111,7 @@ class Webhooks:
         return [_shown(row, head, waiting.get(row.scope_id, 0)) for row in rows]
 
     def want(self, name: str, state: str) -> bool:
-        """Pause or resume a webhook; whether it is there."""
+        """Pause or resume a webhook; return whether it exists."""
         values = {"state": state, "changed": self._database.now()}
         return self._database.write(
             lambda connection: bool(connection.execute(update(webhooks).where(webhooks.c.name == name).values(**values)).rowcount)
@@ -119,7 +120,7 @@ class Webhooks:
     def remove(self, name: str) -> bool:
         """Delete a webhook with its pending deliveries; return whether it existed.
 
-        Its rows go a slice at a time, each in a transaction of its own, so that other writes do not wait for all of them.
+        Each slice of its rows has a transaction of its own, so that other writes do not wait for all of them.
         """
 
         def work(connection: Connection) -> bool:
@@ -137,7 +138,7 @@ class Webhooks:
         return there
 
     def redrive(self, name: str) -> int | None:
-        """Try dead events again; return how many, or None where there is no such webhook."""
+        """Redrive dead events; return their number, or None if the webhook does not exist."""
         with self._database.reading() as connection:
             row = connection.execute(select(webhooks).where(webhooks.c.name == name)).one_or_none()
         return None if row is None else self._home(row).redrive(None, self._database.now())
@@ -151,7 +152,7 @@ class Webhooks:
         return [_delivery(row) for row in rows]
 
     def active(self) -> list[Hook]:
-        """Return the webhooks to serve. One whose secret no key opens is left out until it is set again."""
+        """Return the webhooks to serve. A webhook whose secret no key decrypts is omitted until it is set again."""
         with self._database.reading() as connection:
             rows = connection.execute(select(webhooks).where(webhooks.c.state == "active").order_by(webhooks.c.id)).all()
         return [self._hook(row) for row in rows if self._database.keyring.opens(row.secret)]
@@ -166,13 +167,13 @@ class Webhooks:
         return feed(self._database, hook.home, lambda row: not hook.wants(row.type))
 
     def bodies(self, claims: Sequence[Claim]) -> dict[int, Row[Any]]:
-        """Return the events of claims by seq, as the log has them."""
-        wanted = [claim.seq for claim in claims]
+        """Return the events of claims from the log, by seq."""
+        seqs = [claim.seq for claim in claims]
         with self._database.reading() as connection:
-            return {row.seq: row for row in connection.execute(select(events).where(events.c.seq.in_(wanted)))}
+            return {row.seq: row for row in connection.execute(select(events).where(events.c.seq.in_(seqs)))}
 
     def note(self, hook: Hook, attempts: Sequence[Attempt]) -> None:
-        """Keep how attempts went, unless the webhook was removed meanwhile."""
+        """Record the outcome of attempts, unless the webhook was removed meanwhile."""
         now = self._database.now()
         rows = [
             {"webhook_id": hook.id, "seq": one.seq, "attempt": one.number, "outcome": one.outcome}
@@ -209,13 +210,13 @@ class Webhooks:
         return home
 
 
-def _shown(row: Row[Any], head: int, waiting: int) -> ShownWebhook:
-    told = {name: getattr(row, name) for name in ("name", "url", "state", "policy", "max_attempts", "delivered", "failed", "dead")}
+def _shown(row: Row[Any], head: int, waiting: int) -> WebhookSummary:
+    fields = {name: getattr(row, name) for name in ("name", "url", "state", "policy", "max_attempts", "delivered", "failed", "dead")}
     types = msgspec.json.decode(row.types, type=list[str])
     changed = moment(row.changed)
-    return ShownWebhook(types=types, timeout=row.timeout / 1_000_000, waiting=waiting, lag=head - row.head, changed=changed, **told)
+    return WebhookSummary(types=types, timeout=row.timeout / 1_000_000, waiting=waiting, lag=head - row.head, changed=changed, **fields)
 
 
 def _delivery(row: Row[Any]) -> Delivery:
-    told = {name: getattr(row, name) for name in ("id", "seq", "attempt", "outcome", "status", "error")}
-    return Delivery(at=moment(row.at), seconds=row.took / 1_000_000, **told)
+    fields = {name: getattr(row, name) for name in ("id", "seq", "attempt", "outcome", "status", "error")}
+    return Delivery(at=moment(row.at), seconds=row.took / 1_000_000, **fields)

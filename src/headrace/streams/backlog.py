@@ -1,4 +1,4 @@
-"""The durable backlog of one trigger, as a shared stream reads it."""
+"""The durable backlog of one trigger, as a shared stream uses it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Answer", "Backlog", "BacklogEntry"]
 
 
 class BacklogEntry(NamedTuple):
-    """One kept raw event. `raw` is the text that was spilled; `number` rises in the order of keeping.
+    """One stored raw event. `raw` is the text that was spilled. `number` increases in the order of storage.
 
-    `attempts`: how often it was given up on before it was kept.
+    `attempts` counts its failures before it was stored.
     """
 
     number: int
@@ -24,12 +24,12 @@ class BacklogEntry(NamedTuple):
 
 
 class Backlog(Protocol):
-    """What is kept for one trigger. The calls try again by themselves while the store is away; what they raise ends the filter's turn."""
+    """The stored raw events of one trigger. The calls retry while the API is unavailable; their errors end the filter's turn."""
 
     async def fetch(self, after: int, limit: int) -> Sequence[BacklogEntry]:
-        """Return the oldest of those whose number is more than `after`, at most `limit`; empty: there are no more."""
+        """Return the oldest entries with a number above `after`, at most `limit`; empty at the end of the backlog."""
         ...
 
     async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
-        """Delete these durably: `(number, answer)`. An unknown one changes nothing."""
+        """Delete the entries `(number, answer)` durably. An unknown number changes nothing."""
         ...

@@ -1,6 +1,6 @@
-"""Fans one raw event out: onto the books, to those who wait for it, and to the sink.
+"""Fan-out of one raw event: to the ledger, to the subscribers, and to the sink.
 
-Whatever a raw event is like, and whatever its producer says of it, becomes that raw event's own dead letter: nothing of it is raised here.
+The law: an error in a raw event, or in its producer's methods for it, makes that raw event a dead letter. It is not raised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 
-_WEIGH_EVERY: Final = 64
+_WEIGH_INTERVAL: Final = 64
 _matched: Final = partial(tuple.__new__, Matched)
 """`Matched` of a tuple, without the detour that every named tuple takes in Python."""
 _FIRST: Final = -(2**63)
@@ -37,11 +37,11 @@ _LAST: Final = 2**63 - 1
 
 
 class UnknownLane(Exception):
-    """The producer cannot say which lane a raw event is of; the argument says why."""
+    """The producer has no lane for a raw event. The argument says why."""
 
 
 class _NoLane:
-    """The lane of raw events whose own is unknown."""
+    """The lane of raw events without a known lane."""
 
     def __str__(self) -> str:
         return "unknown lane"
@@ -51,7 +51,7 @@ NO_LANE: Final = _NoLane()
 
 
 class FanOut:
-    """Publishes the raw events of one shared stream. `watches` are those declared now; `ready` is called when something is."""
+    """Publishes the raw events of one shared stream. `watches` are the declared watches. `ready` is called when a lane becomes ready."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class FanOut:
         ledger: Ledger,
         sink: WatchSink | None,
         *,
-        mailboxes: Mapping[int, Subscription],
+        subscriptions: Mapping[int, Subscription],
         registered: RegisteredSubscribers | None,
         clock: Callable[[], float],
         ready: Callable[[], None],
@@ -69,23 +69,23 @@ class FanOut:
         self._stream = stream
         self._ledger = ledger
         self._sink = sink
-        self._mailboxes = mailboxes
+        self._subscriptions = subscriptions
         self._registered = registered
         self._clock = clock
         self._ready = ready
         self._delivery_ids = delivery_ids
-        self._chance = Random(stream)  # noqa: S311 - which raw events are weighed is no secret
+        self._random = Random(stream)  # noqa: S311 - the choice of raw events to weigh is not security-relevant
         self._weigh_at = 0  # the first
         self._weight = 0
 
     def publish(self, producer: SharedStreamProducer, raw: Any, payload: Any) -> None:
-        """Publish one raw event that `producer` yielded with `payload`. Raises `UnknownLane`; `reject` is to follow then."""
+        """Publish one raw event that `producer` yielded with `payload`. Raises `UnknownLane`: then the caller must `reject` it."""
         ledger, watches, is_text = self._ledger, self.watches, isinstance(raw, RawEvent)
         try:
             lane = producer.get_advance_lane(payload)
             opened = ledger.lanes.get(lane)
             name = lane_name(lane) if opened is None else opened.name
-        except BaseException as error:  # a producer may raise anything, also SystemExit; it is this raw event's trouble
+        except BaseException as error:  # a producer may raise anything, also SystemExit; it fails only this raw event
             raise UnknownLane(f"The producer does not name its lane: {describe_error(error)}") from error
         try:
             position = producer.get_position(payload)
@@ -94,49 +94,49 @@ class FanOut:
         except BaseException as error:  # as above
             self.reject(raw, payload, f"The producer gives no position: {describe_error(error)}", lane)
             return
-        wanted = watches.wants(raw, name, position) if watches.envelopes else None
-        claims = () if wanted is None else wanted.claims(watches)
-        # Whoever makes something ready wakes the pump: what was ready before needs no second call.
-        was_idle, reading, registered = not ledger.ready, ledger.roster.reading, self._registered
-        # The content counts also for what the producer needs to advance it; where readers wait, for itself and its text in a spill.
+        match = watches.match(raw, name, position) if watches.envelopes else None
+        groups = () if match is None else match.trigger_groups(watches)
+        # The advancer is woken only if no lane was ready before.
+        was_idle, reading, registered = not ledger.ready, ledger.subscribers.reading, self._registered
+        # The producer needs the content to advance it; readers need a parsed value as well, and a spill needs its text.
         if is_text:
             self._weight = ENTRY_BYTES + (3 if reading else 1) * (len(raw.data) if type(raw.data) is bytes else 0)
             self._weigh_at = 0
-        elif ledger.counts.read >= self._weigh_at:
+        elif ledger.counters.read >= self._weigh_at:
             self._weigh(raw)
-        # What is read by nobody is not kept.
-        kept = raw if reading or registered is not None else None
-        first_seq, woken, spill = ledger.publish(kept, payload, lane, self._clock(), position, claims, self._weight)
+        # A raw event without readers is not retained.
+        stored = raw if reading or registered is not None else None
+        first_seq, woken, spill = ledger.publish(stored, payload, lane, self._clock(), position, groups, self._weight)
         if woken or spill is not None:
-            self._tell(woken, spill)
-        if wanted is not None:
+            self._notify(woken, spill)
+        if match is not None:
             self._hand_over(
-                wanted, first_seq, name, position, None if position is not None else self._delivery_ids.at(ledger.counts.read - 1)
+                match, first_seq, name, position, None if position is not None else self._delivery_ids.at(ledger.counters.read - 1)
             )
-            wanted.raw.drop_value()
-        if kept is not None and (is_text or registered is not None or len(reading) != 1):
-            self._keep_little(ledger, raw)
+            match.raw.drop_value()
+        if stored is not None and (is_text or registered is not None or len(reading) != 1):
+            self._drop_unneeded(ledger, raw)
         if was_idle and ledger.ready:
             self._ready()
 
-    def _tell(self, woken: Sequence[Subscriber], spill: Spill | None) -> None:
+    def _notify(self, woken: Sequence[Subscriber], spill: Spill | None) -> None:
         for reader in woken:
-            self._mailboxes[reader.trigger_id].wake()
+            self._subscriptions[reader.trigger_id].wake()
         if spill is not None and self._registered is not None:
             self._registered.hand_over(spill)
 
     def _weigh(self, raw: Any) -> None:
-        """Set about how many bytes this raw event, which is no `RawEvent`, and those that follow hold, until one is weighed again.
+        """Estimate the bytes of this raw event, which is not a `RawEvent`, and of the next ones until one is weighed again.
 
-        Only some are weighed: one costs what a fan-out costs.
+        Only some are weighed: to weigh one costs as much as its fan-out.
         """
-        times = 3 if self._ledger.roster.reading else 1
-        self._weigh_at = self._ledger.counts.read + self._chance.randint(1, _WEIGH_EVERY)
+        times = 3 if self._ledger.subscribers.reading else 1
+        self._weigh_at = self._ledger.counters.read + self._random.randint(1, _WEIGH_INTERVAL)
         self._weight = ENTRY_BYTES + times * weigh(raw)
 
-    def _keep_little(self, ledger: Ledger, raw: Any) -> None:
-        """Keep nothing that nobody will read, and no parsed value; a raw event that several will read is copied for each."""
-        reading, entry = ledger.roster.reading, ledger.newest
+    def _drop_unneeded(self, ledger: Ledger, raw: Any) -> None:
+        """Drop a raw event without readers, and parsed values. Set the copy function of a raw event with several readers."""
+        reading, entry = ledger.subscribers.reading, ledger.newest
         if entry is not None and not reading:
             entry.raw = None
         elif entry is not None and (len(reading) > 1 or self._registered):
@@ -145,42 +145,42 @@ class FanOut:
             raw.drop_value()
 
     def reject(self, raw: Any, payload: Any, reason: str, lane: Hashable = NO_LANE) -> None:
-        """Publish a raw event that none can read: its dead letter is for all that there are."""
+        """Publish an unreadable raw event: all triggers owe one dead letter."""
         ledger, sink = self._ledger, self._sink
-        who = ledger.roster.owed
+        who = ledger.subscribers.owed
         log.error("Raw event rejected", stream=self._stream, lane=lane_name(lane), reason=reason)
         seq = ledger.publish_rejected(payload, lane=lane, now=self._clock())
         if seq is not None:
             if sink is None:
                 ledger.confirm(seq)
             else:
-                name, delivery_id = lane_name(lane), self._delivery_ids.at(ledger.counts.read - 1)
+                name, delivery_id = lane_name(lane), self._delivery_ids.at(ledger.counters.read - 1)
                 sink.malformed(Malformed(seq, self._stream, name, None, printed(raw, name, None), reason, who, delivery_id))
         if ledger.ready:
             self._ready()
 
-    def _hand_over(self, wanted: MatchResult, first_seq: int, lane: str, position: int | None, delivery_id: str | None) -> None:
+    def _hand_over(self, match: MatchResult, first_seq: int, lane: str, position: int | None, delivery_id: str | None) -> None:
         sink = self._sink
         if sink is None:
             raise StreamError("There are declared watches, but no sink.")
-        if wanted.malformed is not None:
+        if match.malformed is not None:
             sink.malformed(
-                Malformed(first_seq, self._stream, lane, position, wanted.raw, wanted.malformed, self.watches.trigger_ids, delivery_id)
+                Malformed(first_seq, self._stream, lane, position, match.raw, match.malformed, self.watches.trigger_ids, delivery_id)
             )
             return
         seq = first_seq
-        for envelope, trigger_ids in wanted.groups:
+        for envelope, trigger_ids in match.groups:
             try:
-                sink.matched(_matched((seq, self._stream, lane, position, wanted.raw, wanted.value, envelope, trigger_ids, delivery_id)))
+                sink.matched(_matched((seq, self._stream, lane, position, match.raw, match.value, envelope, trigger_ids, delivery_id)))
             except Exception as error:
                 log.exception("Raw event cannot be made an event", stream=self._stream, lane=lane, position=position)
                 self._ledger.mark_rejected(seq)
-                sink.malformed(Malformed(seq, self._stream, lane, position, wanted.raw, describe_error(error), trigger_ids, delivery_id))
+                sink.malformed(Malformed(seq, self._stream, lane, position, match.raw, describe_error(error), trigger_ids, delivery_id))
             seq += 1
 
 
 def position_of(position: Any, raw: Any) -> int | None:
-    """Return the number that `position` is, or what the raw event itself says. Raises where that is no number."""
+    """Return the position as a number, by default that of the raw event itself. Raises if it is not an integer of 64 bits."""
     if position is None and isinstance(raw, RawEvent):
         position = raw.position
     if position is None:

@@ -1,4 +1,4 @@
-"""Where a stream's receipts are recorded before the broker is advanced."""
+"""The port through which receipts are recorded before the broker is advanced."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from headrace.core.ledger.receipts import Receipt
-from headrace.triggers.stream_log import Books
+from headrace.triggers.stream_log import LogState
 
 
 class ReceiptRecorder(Protocol):
-    """The ledger of custody. The calls try again by themselves while the store is away; what they raise counts as a failed advance."""
+    """Records receipts. The calls retry while the API is unavailable; their errors count as a failed advance."""
 
-    async def books(self, stream: str) -> Books:
-        """Return the event log, and how many receipts of the stream it has; called before the stream is opened."""
+    async def count_receipts(self, stream: str) -> LogState:
+        """Return the event log and its number of receipts of the stream. Called before the stream is opened."""
         ...
 
     async def marks(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
-        """Return the last position recorded of those of these lanes that have one; called before the first receipt of a lane."""
+        """Return the last recorded position of each lane that has one. Called before the first receipt of a lane."""
         ...
 
     async def record(self, receipt: Receipt) -> bool:
-        """Record the receipt durably before returning; return whether it was new.
+        """Record the receipt durably, and return whether it was new.
 
-        Several lanes record at once, one receipt after the other within a lane.
+        Calls for several lanes are concurrent; those for one lane are sequential.
         """
         ...

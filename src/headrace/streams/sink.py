@@ -1,4 +1,4 @@
-"""What a hub hands to its sink: what declared watches make of raw events, and what readers cannot take, refuse, or fail on."""
+"""The sink of a manager: it gets matches of declared watches, and raw events that readers spill, reject or fail on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.triggers.raw_event import RawEvent
 
 
 class Origin(NamedTuple):
-    """The place of a raw event in its stream; `position` is None where the upstream has none: `delivery_id` is there instead."""
+    """The origin of a raw event in its stream. If the upstream has no positions, `delivery_id` is set instead of `position`."""
 
     lane: str
     position: int | None
@@ -18,9 +18,9 @@ class Origin(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """One raw event that watches with one envelope want, owed until `confirm_persisted([seq])`.
+    """One raw event that matches watches with the same envelope, owed until `confirm_persisted([seq])`.
 
-    `position` is None where the upstream has none: then `delivery_id` tells this delivery from its equals, here and below.
+    If the upstream has no positions, `delivery_id` identifies this delivery instead of `position`, here and below.
     """
 
     seq: int
@@ -35,7 +35,7 @@ class Matched(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """One raw event that no watch can read, and all watches of the stream. It is owed until `confirm_persisted([seq])`."""
+    """One raw event that is unreadable, for all watches of the stream. It is owed until `confirm_persisted([seq])`."""
 
     seq: int
     key: str
@@ -48,10 +48,10 @@ class Malformed(NamedTuple):
 
 
 class Spilled(NamedTuple):
-    """One raw event that these registered triggers cannot take now: to be kept in the backlog of each.
+    """One raw event to store in the backlog of each of these registered triggers, which cannot process it now.
 
-    It is owed until `confirm_persisted([seq])`. `raw` is text that `BacklogEntry.raw` gives back as it is. They come in the order of
-    each lane.
+    It is owed until `confirm_persisted([seq])`. `BacklogEntry.raw` must return the text of `raw` unchanged. Raw events of one lane come in
+    order.
     """
 
     seq: int
@@ -64,9 +64,9 @@ class Spilled(NamedTuple):
 
 
 class Poisoned(NamedTuple):
-    """One raw event that a trigger failed on `attempts` times: to be kept as a dead letter, owed until `confirm_persisted([seq])`.
+    """One raw event to store as a dead letter, since a trigger failed on it `attempts` times. Owed until `confirm_persisted([seq])`.
 
-    `times` says when it failed (UTC), at most the last 20; `traceback` is the last failure's, a list of lines. `reason` is one sentence.
+    `times` are those of the last failures (UTC), at most 20. `traceback` has the lines of the last one. `reason` is one sentence.
     """
 
     seq: int
@@ -83,7 +83,7 @@ class Poisoned(NamedTuple):
 
 
 class RejectedEvent(NamedTuple):
-    """One raw event that a trigger refused for good: to be kept as a dead letter, owed until `confirm_persisted([seq])`."""
+    """One raw event that a trigger rejected, to store as a dead letter. Owed until `confirm_persisted([seq])`."""
 
     seq: int
     key: str
@@ -96,40 +96,40 @@ class RejectedEvent(NamedTuple):
 
 
 class WatchSink(Protocol):
-    """Takes what declared watches make. The methods return at once and do not raise; they may call back into the hub."""
+    """Gets the matches of declared watches. The methods return immediately and do not raise. They may call the manager."""
 
     def matched(self, matched: Matched) -> None:
-        """Store the event in time, then confirm its seq."""
+        """Store the event within the ack timeout, then confirm its seq."""
         ...
 
     def malformed(self, malformed: Malformed) -> None:
-        """Store the dead letter in time, then confirm its seq."""
+        """Store the dead letter, then confirm its seq."""
         ...
 
     def ended(self, key: str, trigger_ids: tuple[int, ...], error: Exception) -> None:
-        """The stream ended, and with it the watching of these triggers; what is owed of it is not waited for any more."""
+        """The stream of these watches ended. Its unconfirmed items are no longer awaited."""
         ...
 
 
 @runtime_checkable
 class StreamSink(WatchSink, Protocol):
-    """A sink that also keeps what registered triggers cannot take: with it a hub spills. Its methods, too, return at once."""
+    """A sink that also stores raw events of registered triggers, so that the manager can spill. Its methods return immediately."""
 
     def spilled(self, spilled: Spilled) -> None:
-        """Keep the raw event in the backlog of each trigger in time, in the order of these calls, then confirm its seq."""
+        """Store the raw event in the backlog of each trigger, in the order of these calls, then confirm its seq."""
         ...
 
     def poisoned(self, poisoned: Poisoned) -> None:
-        """Keep the dead letter (kind `failed`) in time, then confirm its seq."""
+        """Store the dead letter (kind `failed`), then confirm its seq."""
         ...
 
-    def refused(self, refused: RejectedEvent) -> None:
-        """Keep the dead letter (kind `rejected`) in time, then confirm its seq."""
+    def rejected(self, event: RejectedEvent) -> None:
+        """Store the dead letter (kind `rejected`), then confirm its seq."""
         ...
 
     def failed(self, key: str, trigger_id: int, error: Exception) -> None:
         """A subscriber was failed (`AckTimeout`, `SubscriberOverflow`): cancel its filter, which may hang, and subscribe it again.
 
-        What it owed is spilled. It needs neither `fault` nor `unsubscribe`; both change nothing then, until it has subscribed again.
+        All that it owed is spilled. `record_failure` and `unsubscribe` are not needed, and change nothing until it has subscribed again.
         """
         ...

@@ -1,18 +1,17 @@
-"""What a shared stream has done, and what it waits for."""
+"""Statistics of one shared stream."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from headrace.core.ledger.obligations import StreamCounters
+from headrace.core.ledger.counters import StreamCounters
 
 
 @dataclass(frozen=True, slots=True)
 class LaneStatistics:
-    """One open lane: the last position read and advanced, where it ends and what the upstream has as done (None: unknown).
+    """One open lane: the last positions read and advanced, its end, and the committed position of the upstream, or None if unknown.
 
-    `outstanding`: raw events that are not advanced. `error`: why the last advance failed, until one succeeds, or why it cannot be read.
+    `outstanding` raw events are not advanced. `error` says why the last advance failed, until one succeeds, or why the lane is unreadable.
     """
 
     lane: str
@@ -26,7 +25,7 @@ class LaneStatistics:
 
 @dataclass(frozen=True, slots=True)
 class RetryStatistics:
-    """One raw event that a trigger failed on `attempts` times; it comes again in `seconds`, and its lane waits with it."""
+    """One raw event on which a trigger failed `attempts` times. Its retry is due in `seconds`, and its lane waits with it."""
 
     trigger_id: int
     lane: str
@@ -38,30 +37,18 @@ class RetryStatistics:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """One shared stream. The counts are of raw events, since the hub was made, also across a stream that ended and began again.
+    """One shared stream: its counters since the manager was made, also across restarts of the stream, and its state now.
 
-    `filtered`: no subscriber fired on it; `rejected`, `failed`, `spilled`: at least one subscriber did. `ack_seconds` is the sum over the
-    `resolved` ones of the time from publishing to the last answer; `advances` and `advance_errors` count calls that succeeded and that
-    did not, `advance_seconds` is the time of those that did; `in_flight` is how many lanes are being advanced. `lanes`: at most 100, those
-    furthest behind first. `oldest_unresolved`: the age in seconds of the oldest raw event that someone still owes an answer, `held_by`
-    who, and `oldest_lane` where it is. `left_behind`: tasks in the upstream's code that run on although they were cancelled.
-    `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event to retry; `retrying` are the first 5.
+    `outstanding` raw events are not advanced, `in_flight` lanes are being advanced. `lanes`: at most 100, those furthest behind first.
+    `oldest_unresolved` is the age in seconds of the oldest raw event that lacks an answer, `held_by` names who owes it and `oldest_lane`
+    its lane. `left_behind` tasks in the upstream's code still run although they were cancelled. `lanes_retrying` lanes wait, for one
+    trigger each, for a retry of a raw event; `retrying` are the first 5 of these.
     """
 
     stream: str
     state: str
-    read: int = 0
-    advanced: int = 0
+    counters: StreamCounters = field(default_factory=StreamCounters)
     outstanding: int = 0
-    rejected: int = 0
-    filtered: int = 0
-    failed: int = 0
-    spilled: int = 0
-    resolved: int = 0
-    ack_seconds: float = 0.0
-    advances: int = 0
-    advance_errors: int = 0
-    advance_seconds: float = 0.0
     in_flight: int = 0
     lanes_open: int = 0
     lanes: tuple[LaneStatistics, ...] = ()
@@ -71,8 +58,3 @@ class StreamStatistics:
     left_behind: int = 0
     lanes_retrying: int = 0
     retrying: tuple[RetryStatistics, ...] = ()
-
-    @classmethod
-    def of(cls, stream: str, state: str, counts: StreamCounters, **more: Any) -> StreamStatistics:
-        """Return the statistics with these counts."""
-        return cls(stream, state, **asdict(counts), **more)

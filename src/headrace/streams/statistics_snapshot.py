@@ -1,12 +1,13 @@
-"""Looks at a live stream and says what it has done and what it waits for.
+"""The statistics of a live stream.
 
-There may be 10,000 open lanes, and what a producer says of them is users' code: each survey asks it of a slice of the lanes, for a limited
-time, and goes on from there the next time. For the others it has what was said last.
+A stream may have 10,000 open lanes, and the producer's positions of a lane come from users' code. So each snapshot requests the positions
+of a slice of the lanes, for a limited time, and the next snapshot continues from there. Other lanes have their previous positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from heapq import nlargest, nsmallest
 from itertools import chain, islice
 from time import perf_counter
@@ -19,52 +20,52 @@ from headrace.streams.statistics import LaneStatistics, RetryStatistics, StreamS
 from headrace.streams.subscribers.failure_counter import Retry
 from headrace.triggers.upstream import SharedStreamProducer
 
-MOST_LANES: Final = 100
+MAX_LANES: Final = 100
 SLICE: Final = 500
-"""Lanes that a producer is asked about in one survey."""
+"""Lanes whose positions one snapshot requests."""
 MAX_SECONDS: Final = 0.02
-"""For which it is asked in one survey."""
+"""Time limit of the requests of one snapshot."""
 MAX_UNREADABLE: Final = 20
-"""What the upstream cannot read, of which so much is reported."""
+"""Limit of reported errors of the upstream."""
 MAX_RETRIES: Final = 5
-"""Raw events that wait to be tried again, of which so many are reported: those that come first."""
+"""Limit of reported raw events that wait for a retry; the first due are reported."""
 MAX_ERROR_CHARS: Final = 300
 STORE: Final = "the store"
-"""Who holds what has been answered but is not yet durable."""
+"""The holder of answered raw events that are not durable yet."""
 
 
 class WrongPosition(Exception):
-    """A producer gave no position where it was asked for one."""
+    """A producer returned an invalid position."""
 
 
-def survey(group: SharedStream, now: float, most_lanes: int = MOST_LANES) -> StreamStatistics:
-    """Return the statistics of a live stream at `now`, with so many of its lanes: those furthest behind."""
-    ledger = group.ledger
-    if group.producer is not None:
-        _look(group, group.producer)
+def snapshot_statistics(stream: SharedStream, now: float, max_lanes: int = MAX_LANES) -> StreamStatistics:
+    """Return the statistics of a live stream at `now`, with at most `max_lanes` lanes, those furthest behind."""
+    ledger = stream.ledger
+    if stream.producer is not None:
+        _update_positions(stream, stream.producer)
     oldest = ledger.oldest_unresolved()
-    retries = group.retries()
-    errors = [] if group.producer is None else _unreadable(group.producer)
-    worst = nlargest(max(0, most_lanes - len(errors)), ledger.lanes.values(), key=_behind)
-    return StreamStatistics.of(
-        group.name,
-        group.state,
-        ledger.counts,
+    retries = stream.retries()
+    errors = [] if stream.producer is None else _unreadable(stream.producer)
+    worst = nlargest(max(0, max_lanes - len(errors)), ledger.lanes.values(), key=_behind)
+    return StreamStatistics(
+        stream.name,
+        stream.state,
+        replace(ledger.counters),
         outstanding=ledger.outstanding,
-        in_flight=group.in_flight,
+        in_flight=stream.in_flight,
         lanes_open=len(ledger.lanes),
         lanes=(*errors, *map(_statistics, worst)),
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
-        held_by=None if oldest is None else _holder(group, oldest),
+        held_by=None if oldest is None else _holder(stream, oldest),
         oldest_lane=None if oldest is None else oldest.lane.name,
-        left_behind=group.left_behind,
+        left_behind=stream.left_behind,
         lanes_retrying=len(retries),
         retrying=tuple(_retry(*one, now) for one in nsmallest(MAX_RETRIES, retries, key=lambda one: one[1].due)),
     )
 
 
 def _unreadable(producer: SharedStreamProducer) -> list[LaneStatistics]:
-    """Return what the upstream cannot read, as lanes that nothing was read of."""
+    """Return the errors of the upstream as lanes without positions."""
     try:
         errors = unreadable(producer)
     except BaseException as error:  # a producer may raise anything, also SystemExit
@@ -73,48 +74,48 @@ def _unreadable(producer: SharedStreamProducer) -> list[LaneStatistics]:
 
 
 def unreadable(producer: SharedStreamProducer) -> dict[str, str]:
-    """Return why parts of the upstream cannot be read, as text. Raises what the producer raises."""
+    """Return the errors of unreadable parts of the upstream, by name. Raises the errors of the producer."""
     return {lane_name(name): describe_text(error) for name, error in islice(producer.get_errors().items(), MAX_UNREADABLE)}
 
 
-def asked_position(method: Callable[[Hashable], int | None], name: str, lane: Hashable) -> int | None:
-    """Return the position that a producer's `method` gives for a lane. Raises what that raises, and `WrongPosition`."""
+def checked_position(method: Callable[[Hashable], int | None], name: str, lane: Hashable) -> int | None:
+    """Return the position of a lane that a producer's `method` returns. Raises its errors, and `WrongPosition`."""
     position = method(lane)
     if position is None or (type(position) is int and position.bit_length() < 64):
         return position
     raise WrongPosition(f"{name} returned {describe_value(position)[:100]}: it must be an integer of 64 bits, or None.")
 
 
-def _look(group: SharedStream, producer: SharedStreamProducer) -> None:
-    """Ask the producer where the lanes of the next slice end and are committed."""
-    lanes, until = group.ledger.lanes, perf_counter() + MAX_SECONDS
-    start = group.surveyed % max(1, len(lanes))
+def _update_positions(stream: SharedStream, producer: SharedStreamProducer) -> None:
+    """Update the end and committed positions of the next slice of lanes."""
+    lanes, until = stream.ledger.lanes, perf_counter() + MAX_SECONDS
+    start = stream.next_lane % max(1, len(lanes))
     seen = 0
     for lane in tuple(islice(chain(islice(lanes.values(), start, None), islice(lanes.values(), start)), SLICE)):
-        lane.trouble = None
-        lane.end = _asked(lane, "get_lane_end", producer.get_lane_end)
-        lane.committed = _asked(lane, "get_committed", producer.get_committed)
+        lane.position_error = None
+        lane.end = _position_or_none(lane, "get_lane_end", producer.get_lane_end)
+        lane.committed = _position_or_none(lane, "get_committed", producer.get_committed)
         seen += 1
         if perf_counter() > until:
             break
-    group.surveyed = start + seen
+    stream.next_lane = start + seen
 
 
-def _asked(lane: Lane, name: str, method: Callable[[Hashable], int | None]) -> int | None:
-    """Return the position that a producer gives for a lane; what it raises, and what is no position, is the lane's trouble."""
+def _position_or_none(lane: Lane, name: str, method: Callable[[Hashable], int | None]) -> int | None:
+    """Return the position of a lane, or None with an error in `position_error` if the producer raises or returns no valid one."""
     try:
-        return asked_position(method, name, lane.key)
+        return checked_position(method, name, lane.key)
     except WrongPosition as error:
-        lane.trouble = str(error)
+        lane.position_error = str(error)
     except BaseException as error:  # a producer may raise anything, also SystemExit
-        lane.trouble = f"{name}: {describe_error(error)}"
+        lane.position_error = f"{name}: {describe_error(error)}"
     return None
 
 
 def _statistics(lane: Lane) -> LaneStatistics:
-    # Before this process has advanced a lane, it is as far as the upstream itself has it.
+    # Until this process has advanced a lane, the committed position of the upstream counts.
     advanced = lane.committed if lane.advanced is None else lane.advanced
-    return LaneStatistics(lane.name, lane.read, advanced, lane.end, lane.committed, lane.outstanding, lane.error or lane.trouble)
+    return LaneStatistics(lane.name, lane.read, advanced, lane.end, lane.committed, lane.outstanding, lane.error or lane.position_error)
 
 
 def _retry(trigger_id: int, retry: Retry, now: float) -> RetryStatistics:
@@ -123,14 +124,14 @@ def _retry(trigger_id: int, retry: Retry, now: float) -> RetryStatistics:
 
 
 def _behind(lane: Lane) -> tuple[int, int]:
-    """How far the lane is behind: to its end where that is known, else to what has been read of it."""
+    """The lag of the lane: to its end if that is known, else to the last position read; then its outstanding raw events."""
     end = lane.end if lane.end is not None else lane.read
     advanced = lane.committed if lane.advanced is None else lane.advanced
     return (end or 0) - (advanced or 0), lane.outstanding
 
 
-def _holder(group: SharedStream, entry: PendingEvent) -> str:
-    busy = [reader.trigger_id for reader in group.ledger.roster.before(entry)]
+def _holder(stream: SharedStream, entry: PendingEvent) -> str:
+    busy = [reader.trigger_id for reader in stream.ledger.subscribers.before(entry)]
     if not busy:
         return STORE
     return f"trigger {busy[0]}" if len(busy) == 1 else f"trigger {busy[0]} and {len(busy) - 1} more"

@@ -1,4 +1,4 @@
-"""The declared watches of one shared stream, and what they make of a raw event."""
+"""The declared watches of one shared stream, and their matches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from headrace.triggers.watch import WatchTrigger
 
 
 class MatchResult(Struct, eq=False):
-    """Who wants a raw event: the triggers with each envelope; or why it cannot be read (then `groups` is empty)."""
+    """The watches that match a raw event, by envelope, or the reason in `malformed` why it is unreadable (then `groups` is empty)."""
 
     raw: RawEvent
     value: Any
     groups: list[tuple[Envelope, tuple[int, ...]]]
     malformed: str | None = None
 
-    def claims(self, watches: WatchSet) -> Sequence[tuple[int, ...]]:
-        """Return the triggers that owe something together: those of each envelope, or all of the watches one dead letter."""
+    def trigger_groups(self, watches: WatchSet) -> Sequence[tuple[int, ...]]:
+        """Return the triggers of each obligation: those of each envelope, or all watches together for one dead letter."""
         groups = self.groups
         if len(groups) == 1:
             return (groups[0][1],)
@@ -36,7 +36,7 @@ class MatchResult(Struct, eq=False):
 
 
 class WatchSet:
-    """The declared watches, all of them together; an index decides which of them want a raw event."""
+    """The declared watches with their match index."""
 
     def __init__(self, triggers: Mapping[int, WatchTrigger]) -> None:
         self._triggers: dict[int, WatchTrigger] = {}
@@ -53,8 +53,8 @@ class WatchSet:
     def __contains__(self, trigger_id: int) -> bool:
         return trigger_id in self.envelopes
 
-    def is_made_of(self, triggers: Mapping[int, WatchTrigger]) -> bool:
-        """Return whether these are the very triggers that are in it."""
+    def has_triggers(self, triggers: Mapping[int, WatchTrigger]) -> bool:
+        """Return whether the set has exactly these triggers."""
         return self._triggers == triggers
 
     @property
@@ -63,22 +63,22 @@ class WatchSet:
         return tuple(self.envelopes)
 
     def add(self, trigger_id: int, trigger: WatchTrigger) -> None:
-        """Add a trigger that is not there yet."""
+        """Add a new trigger."""
         self._index.add(trigger.match, trigger_id)
         self._triggers[trigger_id] = trigger
         self.envelopes[trigger_id] = trigger.envelope
         self._kinds.add(trigger.envelope)
 
     def discard(self, trigger_ids: Iterable[int]) -> None:
-        """Remove triggers; one that is not there changes nothing."""
+        """Remove triggers. Unknown ones change nothing."""
         for trigger_id in trigger_ids:
             if self.envelopes.pop(trigger_id, None) is not None:
                 self._index.remove(trigger_id)
                 del self._triggers[trigger_id]
         self._kinds = set(self.envelopes.values())
 
-    def wants(self, raw: Any, lane: str, position: int | None) -> MatchResult:
-        """Return who wants `raw`: a `RawEvent`, or a mapping, which is encoded. Nothing is raised, whatever `raw` is."""
+    def match(self, raw: Any, lane: str, position: int | None) -> MatchResult:
+        """Return the matches of `raw`: a `RawEvent`, or a mapping, which is encoded. Does not raise."""
         try:
             event = raw if isinstance(raw, RawEvent) else encoded(raw, lane, position)
             value = event.value
@@ -87,7 +87,7 @@ class WatchSet:
             return MatchResult(event, value, self._grouped(self._index.matches(value)))
         except MalformedEvent as error:
             reason = str(error)
-        except BaseException as error:  # a class of the user's may raise anything, also SystemExit; it is this raw event's trouble
+        except BaseException as error:  # a class of the user's may raise anything, also SystemExit; it fails only this raw event
             reason = f"It cannot be read: {describe_error(error)}"
         return MatchResult(printed(raw, lane, position), None, [], reason)
 
@@ -102,7 +102,7 @@ class WatchSet:
 
 
 def printed(raw: Any, lane: str, position: int | None) -> RawEvent:
-    """Return a raw event as a dead letter can show it: as it is, or as it prints."""
+    """Return a raw event for a dead letter: unchanged, or its `repr`."""
     if type(raw) is RawEvent and type(raw.data) is bytes:
         return raw
     data = None
@@ -112,7 +112,7 @@ def printed(raw: Any, lane: str, position: int | None) -> RawEvent:
 
 
 def encoded(raw: Any, lane: str, position: int | None) -> RawEvent:
-    """Return a mapping as a watch reads it. Raises `MalformedEvent`."""
+    """Return a mapping as the `RawEvent` that watches read. Raises `MalformedEvent`."""
     if isinstance(raw, PackedEvent):
         return raw.event(lane, position)
     if not isinstance(raw, Mapping):

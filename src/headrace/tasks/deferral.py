@@ -14,15 +14,15 @@ from headrace.core.values.limits import MAX_JSON_DEPTH, has_non_finite, is_too_d
 from headrace.errors import ProjectError
 from headrace.tasks.log_event import LogEvent
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger
-from headrace.wire.task_runs import AwaitedTrigger, Waiting
+from headrace.wire.task_runs import AwaitedTrigger, WaitCondition
 
 
 @dataclass(eq=False)
 class TaskDeferred(BaseException):
-    """The task gives its place up until `trigger` fires, or that event comes, and goes on with `method_name(run, event, **kwargs)`.
+    """The task releases its worker until `trigger` fires, or the event arrives, and continues with `method_name(run, event, **kwargs)`.
 
-    Once `timeout` (seconds) is over it goes on with `timeout_method(run, **kwargs)`, or fails where that is None. `method_name` None: the
-    task itself. No `Exception`, so that no `except` of the body takes it for a failure.
+    After `timeout` seconds it continues with `timeout_method(run, **kwargs)`, or fails without one. `method_name` None is the task itself.
+    It is not an `Exception`, so that an `except Exception` of the task does not catch it.
     """
 
     trigger: BaseTrigger | LogEvent
@@ -32,13 +32,13 @@ class TaskDeferred(BaseException):
     timeout_method: str | None = None
     queue: str = "default"
 
-    def waiting(self) -> Waiting:
-        """Return what the api is told. Raises `ProjectError` where it cannot be written down."""
+    def waiting(self) -> WaitCondition:
+        """Return the request to the API. Raises `ProjectError` if an argument is not JSON."""
         seconds = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
         if seconds is not None and seconds <= 0:
             raise ProjectError(f"A run cannot wait for {seconds:g} seconds.", hint="Give timeout= in seconds, more than 0.")
         event = self.trigger.awaited() if isinstance(self.trigger, LogEvent) else None
-        return Waiting(
+        return WaitCondition(
             trigger=awaited(self.trigger, self.queue) if event is None else None,
             event=event,
             method=self.method_name,
@@ -49,7 +49,7 @@ class TaskDeferred(BaseException):
 
 
 class TaskSkipped(BaseException):
-    """There is nothing to do: the run ends as skipped, with a reason."""
+    """The run ends as skipped, with a reason."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -81,7 +81,7 @@ def arguments_as_json(arguments: Mapping[str, Any], what: str) -> str:
 
 
 def as_json(value: object, what: str) -> str:
-    """Return a value as JSON text. Raises `ProjectError` where it is none."""
+    """Return a value as JSON text. Raises `ProjectError` if it is not JSON."""
     hint = "Use texts, numbers, lists and dictionaries."
     try:
         encoded = msgspec.json.encode(value)

@@ -13,10 +13,10 @@ from headrace.wire.task_runs import AwaitedEvent
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The next event, in causal order, that one of the project's triggers fired on: those whose names match `on` (glob patterns).
+    """The next event, in causal order, on which a trigger of the project fired whose name matches `on` (glob patterns).
 
-    Where `id`, `subject` or `type` are given, the event has them; for what is in its payload give a trigger a `match=` of its own. What
-    came since the run was made counts, and a run gets no event twice. It goes on with a CloudEvent as `event`, whose payload is its `data`.
+    If `id`, `subject` or `type` are given, the event must have them. To select by payload, declare a watch with `match=`. Events since the
+    creation of the run count, and a run gets no event twice. It continues with a CloudEvent as `event`; the payload is its `data`.
     """
 
     on: str | Sequence[str]
@@ -25,7 +25,7 @@ class LogEvent:
     type: str | None = None
 
     def awaited(self) -> AwaitedEvent:
-        """Return it as the api is told. Raises `ProjectError` where it cannot be waited for."""
+        """Return the request to the API. Raises `ProjectError` if a run cannot wait for it."""
         try:
             on = [self.on] if isinstance(self.on, str) else list(self.on)
             return AwaitedEvent(on=on, id=self.id, subject=self.subject, type=self.type)

@@ -17,7 +17,7 @@ from headrace.triggers.base import BaseTrigger
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a task. `attempt` is more than 1 where a worker died in this very step before: what it did may be done already.
+    """One task run. `attempt` is greater than 1 if a worker died in this step: its side effects may exist already.
 
     `tables` is the folder of the pipelines' tables.
     """
@@ -32,18 +32,18 @@ class Run:
 
     @property
     def spark(self) -> Any:
-        """The worker's SparkSession; it is made when it is first asked for."""
+        """The Spark session of the worker, created on first use."""
         if self._spark is None:
             raise ProjectError(f"The task {self.task!r} asks for no Spark.", hint="Declare it with @project.task(spark=True).")
         return self._spark()
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run was cancelled or belongs to another worker now. Its further work has no effect."""
+        """Whether the run was cancelled or belongs to another worker now. Further work has no effect."""
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raise `TaskCancelled` if the run was cancelled. A body that works for long calls it now and then."""
+        """Raise `TaskCancelled` if the run was cancelled. Call it at intervals in long functions."""
         if self.cancelled:
             raise TaskCancelled(f"The run {self.id} was cancelled.")
 
@@ -57,9 +57,9 @@ class Run:
         timeout_method: str | None = None,
         queue: str = "default",
     ) -> NoReturn:
-        """Give the place up until `trigger` fires, or that event comes; does not return. The arguments are those of `TaskDeferred`."""
+        """Release the worker until `trigger` fires or the event arrives. Does not return. The arguments are those of `TaskDeferred`."""
         raise TaskDeferred(trigger, method_name, kwargs or {}, timeout, timeout_method, queue)
 
     def skip(self, reason: str = "") -> NoReturn:
-        """End the run as skipped; does not return."""
+        """End the run as skipped. Does not return."""
         raise TaskSkipped(reason)

@@ -30,12 +30,12 @@ def starting(parent: str, starter: Starter) -> Iterator[None]:
 
 def current_starter() -> tuple[str, Starter]:
     """Return who starts runs here, and for whom."""
-    found = _starter.get()
-    if found is None:
+    current = _starter.get()
+    if current is None:
         raise UsageError(
             "A task is started from within a pipeline or another task.", hint="From outside use: headrace task-runs start TASK --args JSON"
         )
-    return found
+    return current
 
 
 def run_id_of(parent: str, task: str, name: str) -> str:

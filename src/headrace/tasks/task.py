@@ -18,10 +18,10 @@ StartTrigger = BaseTrigger | LogEvent | Callable[..., BaseTrigger | LogEvent]
 
 
 class Task:
-    """One task. `function` gets a `Run` and the arguments that the run was started with; what it returns (JSON) is the run's result.
+    """One task. `function` gets a `Run` and the arguments of the run; its return value (JSON) is the result of the run.
 
-    `start_deferred`, a trigger, an event of the log, or what makes one of the arguments, is waited for before any worker is used:
-    `function` then gets what fired as `event`. `spark`: it asks for `run.spark`.
+    `start_deferred` is a trigger, a `LogEvent`, or a function of the arguments that returns one. The run waits for it before it uses a
+    worker, and `function` gets the trigger event as `event`. `spark`: the task uses `run.spark`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Task:
         return self.function(*args, **kwargs)
 
     def method(self, function: Body) -> Body:
-        """Declare the decorated function a method of the task: a run goes on with it after a wait. The function stays as it is."""
+        """Declare the decorated function as a method of the task, with which a run continues after a wait."""
         name = function.__name__
         if name in self._methods:
             raise ProjectError(f"The task {self.name!r} has two methods {name!r}.")
@@ -56,7 +56,7 @@ class Task:
         return function
 
     def body(self, method: str | None) -> Callable[..., Any]:
-        """Return the method of this name (None: the task itself). Raises `ProjectError` where there is none."""
+        """Return the method of this name (None: the task itself). Raises `ProjectError` if the task has none."""
         if method is None:
             return self.function
         if method not in self._methods:
@@ -67,16 +67,16 @@ class Task:
         return self._methods[method]
 
     def check(self, deferred: TaskDeferred) -> TaskDeferred:
-        """Return a deferral whose methods there are. Raises `ProjectError`."""
+        """Return a deferral whose methods exist. Raises `ProjectError`."""
         for name in (deferred.method_name, deferred.timeout_method):
             self.body(name)
         return deferred
 
     def start(self, name: str | None = None, /, **kwargs: Any) -> str:
-        """Start a run from within a pipeline or another task; return its id.
+        """Start a run from a pipeline or another task; return its id.
 
-        It is started once for each batch of the pipeline (or run of the task) and `name`, or where that is None for each `kwargs`, however
-        often the batch is handled.
+        One run is started for each pipeline run (or task run) and `name`, even if the pipeline run is repeated. Without `name`, it is one
+        for each set of arguments.
         """
         parent, starter = current_starter()
         run_id = run_id_of(parent, self.name, arguments_as_json(kwargs, "the arguments") if name is None else f"name:{name}")
@@ -84,7 +84,7 @@ class Task:
         return run_id
 
     def request(self, run_id: str, kwargs: Mapping[str, Any]) -> StartRun:
-        """Return what the api is asked to start a run."""
+        """Return the request that starts a run."""
         waiting = None
         if self._start_deferred is not None:
             trigger = self._start_deferred if isinstance(self._start_deferred, BaseTrigger | LogEvent) else self._start_deferred(**kwargs)

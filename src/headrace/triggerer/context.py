@@ -1,4 +1,4 @@
-"""Which trigger's code is running."""
+"""Track which trigger's code is running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.triggers.raw_event import RawEvent
 
 
 class EventOrigin(NamedTuple):
-    """The place of a raw event and the `traceparent` that it carries; of a trigger that polls alone only the stream."""
+    """The origin of a raw event and its `traceparent`. A trigger that polls alone has only the stream."""
 
     stream: str
     lane: str | None = None
@@ -23,22 +23,22 @@ class EventOrigin(NamedTuple):
 
 
 class TriggerContext(NamedTuple):
-    """One trigger at work here; `place` says what its filter is at, from any thread."""
+    """One running trigger. `get_origin` returns the origin of the filter's current raw event; any thread may call it."""
 
     trigger_id: int
     name: str
     log_name: str
-    place: Callable[[], EventOrigin | None] | None = None
+    get_origin: Callable[[], EventOrigin | None] | None = None
 
 
 current_trigger: Final[ContextVar[TriggerContext | None]] = ContextVar("headrace_current_trigger", default=None)
-"""The trigger that the running code belongs to. Tasks and threads that it starts inherit it."""
+"""The trigger that owns the running code. Tasks and threads that this code starts inherit it."""
 
 
 @contextmanager
-def log_as(running: TriggerContext) -> Iterator[None]:
+def log_as(context: TriggerContext) -> Iterator[None]:
     """Attribute the log lines of this block to a trigger whose code is not running."""
-    token = current_trigger.set(running)
+    token = current_trigger.set(context)
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ def log_as(running: TriggerContext) -> Iterator[None]:
 
 
 def trace_of(raw: Any) -> str | None:
-    """Return the `traceparent` that a raw event carries, whatever its upstream makes of it, or None if it carries none that is valid."""
+    """Return the `traceparent` of a raw event of any upstream, or None if it has no valid one."""
     try:
         return traceparent_in(raw.value if isinstance(raw, RawEvent | PackedEvent) else raw)
     except MalformedEvent:

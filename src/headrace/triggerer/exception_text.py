@@ -1,4 +1,4 @@
-"""What users' code raised, as text that can be sent."""
+"""Convert exceptions of users' code to text that can be sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class Failure(msgspec.Struct, array_like=True):
 
 
 def failure(error: BaseException) -> Failure:
-    """Return what was raised as text that can be sent and stored, without secrets: only this process knows which it has fetched."""
+    """Return an exception as text that can be sent and stored.
+
+    Secrets are masked here, because only this process knows which secrets it has fetched.
+    """
     kind = clean_text(type_name(error))[:MAX_TYPE_CHARS]
     lines = [line for entry in describe_traceback(error) for line in mask(entry).splitlines()]
     return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:])

@@ -1,4 +1,4 @@
-"""Keep the garbage collector from looking through everything while much is made."""
+"""Exclude permanent objects from garbage collection."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-_MANY = 1000
+_MIN_OBJECTS = 1000
 
 
 @contextmanager
-def made_to_stay(count: int) -> Iterator[None]:
-    """Pause the collector while `count` long-lived objects are made, and never look through them again.
+def gc_frozen(count: int) -> Iterator[None]:
+    """Pause the collector while the caller creates `count` permanent objects, and exclude these objects from later collections.
 
-    A full collection goes through all that lives: with 20,000 triggers it would hold up the loop for a tenth of a second, again and again.
-    Objects without a cycle are freed as always.
+    A full collection traverses all live objects. With 20,000 triggers, each one would block the loop for a tenth of a
+    second. Objects without a cycle are freed as usual.
     """
-    with nullcontext() if count < _MANY else _paused(at_end=False):
+    with nullcontext() if count < _MIN_OBJECTS else _paused(at_end=False):
         yield
 
 
 @contextmanager
 def collect_at_end() -> Iterator[None]:
-    """Pause the collector, collect once at the end, and never look through the remaining objects again.
+    """Pause the collector, collect once at the end, and exclude the remaining objects from later collections.
 
-    For work before there is a loop: with 100,000 watches the collections during the import take a fifth of its time.
+    For work before the loop starts: with 100,000 watches, collections would take a fifth of the import time.
     """
     with _paused(at_end=True):
         yield
@@ -32,7 +32,7 @@ def collect_at_end() -> Iterator[None]:
 
 @contextmanager
 def _paused(*, at_end: bool) -> Iterator[None]:
-    """Pause the collector, unless it is paused already."""
+    """Pause the collector, unless it is already paused."""
     if not gc.isenabled():
         yield
         return

@@ -11,18 +11,18 @@ from headrace.triggerer.context import TriggerContext, current_trigger
 
 
 def trigger_target() -> Target | None:
-    """Return where that goes which is logged now, and the fields that tell its lines apart, or None if no trigger's code runs."""
+    """Return the log target of the running trigger, with the fields of its lines, or None outside trigger code."""
     running = current_trigger.get()
     name = None if running is None else parse_trigger_log(running.log_name)
     if running is None or name is None:
         return None
-    return Target(name, {"trigger": running.name, "trigger_id": running.trigger_id, "job": name.job_id}, _place(running))
+    return Target(name, {"trigger": running.name, "trigger_id": running.trigger_id, "job": name.job_id}, _origin_fields(running))
 
 
-def _place(running: TriggerContext) -> dict[str, Any]:
-    """Return the fields that say which raw event its filter is at."""
-    place = None if running.place is None else running.place()
-    if place is None:
+def _origin_fields(running: TriggerContext) -> dict[str, Any]:
+    """Return the log fields of the filter's current raw event."""
+    origin = None if running.get_origin is None else running.get_origin()
+    if origin is None:
         return {}
-    traced = {} if place.trace is None else {"trace_id": trace_id_in(place.trace)}
-    return {"stream": place.stream, "lane": place.lane, "position": place.position} | traced
+    traced = {} if origin.trace is None else {"trace_id": trace_id_in(origin.trace)}
+    return {"stream": origin.stream, "lane": origin.lane, "position": origin.position} | traced

@@ -1,4 +1,4 @@
-"""What a trigger answers to a raw event: an event, nothing, or a rejection."""
+"""The answers of a trigger to a raw event: events, a skip or a rejection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class TriggerEvent(Struct, frozen=True):
-    """What a trigger makes of a raw event. `payload` must be JSON; what else is given goes into the event, else Headrace fills it in."""
+    """The event that a trigger creates from a raw event. `payload` must be JSON. Headrace sets the missing fields."""
 
     payload: Any
     id: str | None = None
@@ -29,39 +29,24 @@ class TriggerEvent(Struct, frozen=True):
 
 
 class RunSucceeded(TriggerEvent, frozen=True):
-    """Ends the task run that waits for the trigger, in place: it has succeeded, and `payload` is its result. No worker is used."""
+    """Ends the task run that waits for the trigger as succeeded, without a worker. `payload` is the result."""
 
     payload: Any = None
-    id: str | None = None
-    subject: str | None = None
-    occurred: datetime | None = None
-    follows: str | None = None
     type: str | None = RUN_SUCCEEDED
-    source: str | None = None
 
 
 class RunFailed(TriggerEvent, frozen=True):
-    """Ends the task run that waits for the trigger, in place: it has failed, and `payload` says why."""
+    """Ends the task run that waits for the trigger as failed, without a worker. `payload` is the reason."""
 
     payload: Any = None
-    id: str | None = None
-    subject: str | None = None
-    occurred: datetime | None = None
-    follows: str | None = None
     type: str | None = RUN_FAILED
-    source: str | None = None
 
 
 class RunSkipped(TriggerEvent, frozen=True):
-    """Ends the task run that waits for the trigger, in place: there is nothing to do, and `payload` says why."""
+    """Ends the task run that waits for the trigger as skipped, without a worker. `payload` is the reason."""
 
     payload: Any = None
-    id: str | None = None
-    subject: str | None = None
-    occurred: datetime | None = None
-    follows: str | None = None
     type: str | None = RUN_SKIPPED
-    source: str | None = None
 
 
 class Skip(Enum):
@@ -74,25 +59,25 @@ class Skip(Enum):
 
 
 SKIP: Final = Skip.SKIP
-"""`handle` returns it for a raw event that does not fire the trigger."""
+"""The result of `handle` for a raw event on which the trigger does not fire."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """`handle` returns it for a raw event that this trigger refuses for good: it is dead-lettered, not redelivered."""
+    """Returned by `handle` to reject a raw event permanently: it becomes a dead letter and is not redelivered."""
 
     reason: str | None = None
 
 
 Handled: TypeAlias = TriggerEvent | list[TriggerEvent] | Skip | Reject
-"""All that `handle` may return."""
+"""The results that `handle` may return."""
 
 
 class Rejectable(Protocol):
-    """The stream that a filter reads."""
+    """A stream that a filter reads."""
 
-    def refuse(self, reason: str | None) -> bool:
-        """Reject the raw event that the filter is at, and say whether it is at one."""
+    def reject(self, reason: str | None) -> bool:
+        """Reject the current raw event of the filter. Return False if it has none."""
         ...
 
 
@@ -101,10 +86,10 @@ current_stream: Final[ContextVar[Rejectable | None]] = ContextVar("headrace_curr
 
 
 def reject_shared_stream_event(reason: str | None = None) -> None:
-    """Refuse for good the raw event that the calling filter is at: the broker dead-letters it and does not redeliver.
+    """Reject the current raw event of the calling filter permanently: it becomes a dead letter and is not redelivered.
 
-    Outside a filter, between raw events, or on a stream without acks it logs one warning and changes nothing.
+    Outside a filter, between raw events, or on a stream without acknowledgement, it logs a warning and changes nothing.
     """
     stream = current_stream.get()
-    if stream is None or not stream.refuse(reason):
+    if stream is None or not stream.reject(reason):
         log.warning("Nothing to reject: no raw event of a stream with acks is being filtered here", reason=reason)

@@ -1,4 +1,4 @@
-"""Which modules a class path that comes over the wire may name: what is not among them is not even imported."""
+"""The modules that class paths from the API may name. Other modules are not imported."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ OURS = "headrace"
 
 
 class ImportAllowlist:
-    """The modules that triggers and upstreams may come from, in one process. Until `only` is called, any may: a test is its own project."""
+    """The modules that triggers and upstreams may come from, in one process. Before `allow_only` is called, all modules are allowed."""
 
     def __init__(self) -> None:
         self._allowed: frozenset[str] | None = None
         self._folder = Path()
 
     def allow_only(self, allowed: Iterable[str], folder: Path) -> None:
-        """Allow Headrace's own, those named (with what is below them), and those that lie in the project's folder."""
+        """Allow the modules of Headrace, the `allowed` ones and modules below them, and the modules in the project's folder."""
         self._allowed = frozenset((OURS, *allowed))
         self._folder = folder.resolve()
 
@@ -29,10 +29,10 @@ class ImportAllowlist:
         self._allowed = None
 
     def check(self, classpath: str, what: str) -> None:
-        """Refuse a class path of another module; nothing is imported to find out.
+        """Check that a class path names an allowed module, without an import.
 
         Raises:
-            ProjectError: The module is not allowed; `what` names who wants it.
+            ProjectError: The module is not allowed. `what` is the subject of the message.
         """
         if self._allowed is None:
             return
@@ -42,12 +42,12 @@ class ImportAllowlist:
         if above & self._allowed or self._in_folder(parts[0]):
             return
         raise ProjectError(
-            f"{what} cannot be loaded: {classpath!r} is not of a module that triggers may come from.",
-            hint="Those are the project's own and headrace's; name others in HEADRACE_ALLOWED_MODULES.",
+            f"{what} cannot be loaded: {classpath!r} is in a module that is not allowed.",
+            hint="Allowed are modules of the project, of headrace and of installed upstreams. Name others in HEADRACE_ALLOWED_MODULES.",
         )
 
     def _in_folder(self, name: str) -> bool:
-        """Whether a module of this name is the project's own: the one that is loaded, or else the one that would be."""
+        """Return whether the loaded module of this name, or else the one that an import would find, lies in the project's folder."""
         loaded = sys.modules.get(name)
         if loaded is not None:
             file = getattr(loaded, "__file__", None)
@@ -56,4 +56,4 @@ class ImportAllowlist:
 
 
 IMPORT_ALLOWLIST = ImportAllowlist()
-"""Those of this process; set when the project is read."""
+"""The allowlist of this process, set when the project is loaded."""

@@ -13,7 +13,7 @@ __all__ = ["mask", "mask_event"]
 
 
 def mask_event(logger: Any, name: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a log line's fields without secrets; a processor of structlog, after what formats exceptions."""
+    """Return a log line's fields without secrets. A structlog processor, to place after the formatter of exceptions."""
     del logger, name
     return {key: _masked(value, DEEPEST) for key, value in event.items()}
 

@@ -1,4 +1,4 @@
-"""Raw events of users' producers, as the runner holds them: bytes, so that no class of a user's runs there."""
+"""Raw events of users' producers, as the runner has them: bytes, so that no class of a user's runs there."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class PackedSubclass(RawEvent):
 class PackedEvent(msgspec.Struct, array_like=True, eq=False):
     """A raw event that is neither a `RawEvent` nor made of JSON values.
 
-    `packed` is its pickle, `json` what a watch reads, `text` what a backlog keeps; where one of them is None, `trouble` says why, in this
-    order. `shown` is how it prints.
+    `packed` is its pickle, `json` the input of a watch, `text` the stored text of a backlog. `trouble` has the
+    reasons for missing ones, in this order. `shown` is its printed form.
     """
 
     packed: bytes | None
@@ -39,13 +39,13 @@ class PackedEvent(msgspec.Struct, array_like=True, eq=False):
         return self.event("", 0).value
 
     def event(self, lane: str, position: int | None) -> RawEvent:
-        """Return it as a watch reads it. Raises `MalformedEvent`."""
+        """Return the input of a watch. Raises `MalformedEvent`."""
         if self.json is None:
             raise MalformedEvent(self.trouble[1])
         return RawEvent(self.json, lane, position or 0)
 
     def backlog_text(self) -> str:
-        """Return the text that a backlog keeps. Raises `MalformedEvent`."""
+        """Return the text that a backlog stores. Raises `MalformedEvent`."""
         if self.text is None:
             raise MalformedEvent(self.trouble[2])
         return self.text

@@ -1,4 +1,4 @@
-"""Where relative paths in a project start: in the project file's folder, wherever the process was started."""
+"""The base of relative paths in a project: the project file's folder, whatever the working directory is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _resolved: Final[ContextVar[dict[str, Path] | None]] = ContextVar("headrace_reso
 
 
 MAX_PARSED_PATHS: Final = 4_096
-"""Paths that are remembered as parsed: `pathlib` takes 10 µs for one, and many watches name the same few."""
+"""Maximum number of cached parsed paths: `pathlib` takes 10 µs for one, and many watches name the same paths."""
 
 _parsed = lru_cache(maxsize=MAX_PARSED_PATHS)(Path)
 
@@ -34,7 +34,9 @@ class ProjectFolder:
         self._folder = folder
 
     def resolve(self, path: Path) -> Path:
-        """Return `path`, absolute and without links, as all of the project's processes see it; unchanged where no project is loaded."""
+        """Return `path`, absolute and without links, the same in all of the project's processes; unchanged if no
+        project is loaded.
+        """
         return path if self._folder is None else resolve_path(self._folder, path)
 
     def absolute(self, path: Path) -> Path:
@@ -44,10 +46,10 @@ class ProjectFolder:
 
 @contextmanager
 def resolve_each_path_once() -> Iterator[None]:
-    """Have `resolve_path` look at the file system once for each path, in this context.
+    """Cache the result of `resolve_path` for each path in this context.
 
-    100,000 watches name a handful of folders, and to resolve one path costs 50 µs. A context is one pass over the watches: the next pass
-    sees links that changed.
+    100,000 watches may name the same few folders, and to resolve one path costs 50 µs. A context is one pass over
+    the watches: the next pass sees changed links.
     """
     token = _resolved.set({})
     try:
@@ -57,16 +59,16 @@ def resolve_each_path_once() -> Iterator[None]:
 
 
 def resolve_path(folder: Path, path: Path) -> Path:
-    """Return `path`, which starts in `folder` where it is relative, absolute and without links."""
+    """Return `path`, absolute and without links. A relative one starts in `folder`."""
     known = _resolved.get()
     if known is None:
         return (folder / path).resolve()
-    key = f"{folder}\0{path}"  # texts: to hash a `Path` costs as much as all the rest
-    found = known.get(key)
-    if found is None:
-        found = known[key] = (folder / path).resolve()
-    return found
+    key = f"{folder}\0{path}"  # texts: hashing a `Path` costs as much as all other work
+    resolved = known.get(key)
+    if resolved is None:
+        resolved = known[key] = (folder / path).resolve()
+    return resolved
 
 
 PROJECT_FOLDER = ProjectFolder()
-"""That of this process; set when a project is loaded."""
+"""The folder of this process; set when a project is loaded."""

@@ -1,4 +1,4 @@
-"""The raw event that Headrace's own upstreams yield."""
+"""The raw event of Headrace's own upstreams."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace.core.values.limits import FLAT_JSON_BYTES, MAX_JSON_DEPTH, is_too_
 from headrace.errors import MalformedEvent
 
 _UNREAD: Final = object()
-_HALF_A_PAIR: Final = re.compile(
+_LONE_SURROGATE: Final = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _decode = msgspec.json.Decoder().decode
 
 
 class RawEvent:
-    """What the upstream gave: JSON text as bytes, and its place. Positions rise within a lane."""
+    """One message of an upstream: JSON text as bytes, with its lane and position. Positions rise within a lane."""
 
     __slots__ = ("_value", "data", "lane", "position")
 
@@ -31,7 +31,7 @@ class RawEvent:
 
     @property
     def value(self) -> Any:
-        """The JSON value, parsed when it is first read; each trigger has its own. Raises `MalformedEvent`."""
+        """The JSON value, parsed on the first read. Each trigger has its own copy. Raises `MalformedEvent`."""
         if self._value is _UNREAD:
             if type(self.data) is not bytes:
                 raise MalformedEvent(f"Not valid JSON: its data is {type(self.data).__name__}, not bytes.")
@@ -44,7 +44,7 @@ class RawEvent:
         return self._value
 
     def unread_copy(self) -> Self:
-        """Return a copy with a value of its own, which is parsed when it is read; a subclass with more fields copies them too."""
+        """Return a copy whose value is parsed on its first read. A subclass with further fields copies them too."""
         kind = type(self)
         if kind is not RawEvent:
             other = copy(self)
@@ -57,7 +57,7 @@ class RawEvent:
         self._value = _UNREAD
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what goes to another process: all but the parsed value."""
+        """Return the state for another process: all but the parsed value."""
         slots = (name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ()))
         state = {name: getattr(self, name) for name in slots if name != "_value" and hasattr(self, name)}
         return state | getattr(self, "__dict__", {})
@@ -72,7 +72,7 @@ class RawEvent:
 
 
 def _reason(data: bytes, error: Exception) -> str:
-    """Return what is wrong with `data`; the parser takes half a surrogate pair for truncated input."""
-    if "truncated" in str(error) and (half := _HALF_A_PAIR.search(data)) is not None:
+    """Return the reason why `data` is invalid. The parser reports half of a surrogate pair as truncated input."""
+    if "truncated" in str(error) and (half := _LONE_SURROGATE.search(data)) is not None:
         return f"{half[0].decode()} is half of a surrogate pair"
     return str(error)

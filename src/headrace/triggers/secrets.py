@@ -1,6 +1,7 @@
-"""Connections and variables, as triggers and pipelines get them: from the environment where it has them, otherwise from the api.
+"""Connections and variables for triggers and pipelines: from the environment if it has them, otherwise from the
+API.
 
-What was fetched is kept for a minute. All of it is masked in what this process logs and reports.
+Fetched values are cached for a minute. Logs and reports of this process mask all of them.
 """
 
 from __future__ import annotations
@@ -25,48 +26,48 @@ from headrace.wire.secrets import ConnectionValue, VariableValue
 Kind = Literal["connection", "variable"]
 Value: TypeAlias = Connection | str
 
-KEPT_SECONDS = 60.0
-MOST_KEPT = 1_000
-LONGEST_WAIT = 60.0
+CACHE_SECONDS = 60.0
+MAX_CACHED_VALUES = 1_000
+MAX_WAIT_SECONDS = 60.0
 _MISSING: Any = object()
 _PREFIX: dict[Kind, str] = {"connection": "HEADRACE_CONNECTION_", "variable": "HEADRACE_VARIABLE_"}
 
 
 @dataclass(frozen=True, slots=True)
 class SecretBackend:
-    """Whom this process asks: `ask` blocks, and is called in threads without a loop; `ask_async` is awaited in the loop it is for."""
+    """The source of secrets of this process: `ask` blocks, for threads without a loop; `ask_async` is awaited in its loop."""
 
     ask: Callable[[Kind, str], ConnectionValue | VariableValue]
     ask_async: Callable[[Kind, str], Awaitable[ConnectionValue | VariableValue]]
 
 
 class Secrets:
-    """What one process knows of connections and variables. Thread-safe."""
+    """The cached connections and variables of one process. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._source: SecretBackend | None = None
-        self._kept: OrderedDict[tuple[Kind, str], tuple[float, Value]] = OrderedDict()
-        self._told: set[str] = set()
+        self._cached: OrderedDict[tuple[Kind, str], tuple[float, Value]] = OrderedDict()
+        self._logged: set[str] = set()
         self._lock = Lock()
         self._log = structlog.get_logger(__name__)
 
     def set_backend(self, source: SecretBackend | None) -> None:
-        """Ask `source` from now on; forget what another said."""
+        """Use `source` from now on, and drop cached values."""
         with self._lock:
             self._source = source
-            self._kept.clear()
+            self._cached.clear()
 
     def get(self, kind: Kind, name: str) -> Value:
-        """Return a value at once, or once the api has answered.
+        """Return a cached value, or fetch it from the API.
 
         Raises:
-            SecretError: There is none, it cannot be used, or this is the loop's thread, which must not wait.
-            ApiUnavailable: The api does not respond.
+            SecretError: It does not exist, is invalid, or this is the loop's thread, which must not block.
+            ApiUnavailable: The API does not respond.
         """
-        found = self._known(kind, name)
-        if found is not None:
-            return found
+        value = self._known(kind, name)
+        if value is not None:
+            return value
         if _in_loop():
             raise SecretError(
                 f"get_{kind}({name!r}) would block the loop that all triggers share.", hint=f"Write: await aget_{kind}({name!r})"
@@ -79,9 +80,9 @@ class Secrets:
 
     async def aget(self, kind: Kind, name: str) -> Value:
         """Return a value without blocking the loop; raises as `get` does."""
-        found = self._known(kind, name)
-        if found is not None:
-            return found
+        value = self._known(kind, name)
+        if value is not None:
+            return value
         source = self._asked(kind, name)
         try:
             return self._keep(kind, name, await source.ask_async(kind, name))
@@ -89,11 +90,11 @@ class Secrets:
             raise _refused(error) from None
 
     def _known(self, kind: Kind, name: str) -> Value | None:
-        given = self._from_environment(kind, name)
-        if given is not None:
-            return given
+        environment_value = self._from_environment(kind, name)
+        if environment_value is not None:
+            return environment_value
         with self._lock:
-            until, value = self._kept.get((kind, name), (0.0, None))
+            until, value = self._cached.get((kind, name), (0.0, None))
             return value if until > self._clock() else None
 
     def _from_environment(self, kind: Kind, name: str) -> Value | None:
@@ -101,15 +102,15 @@ class Secrets:
         text = os.environ.get(variable)
         if text is None:
             return None
-        if variable not in self._told:
-            self._told.add(variable)
+        if variable not in self._logged:
+            self._logged.add(variable)
             self._log.warning(f"{kind} from the environment, not from the api", name=name, variable=variable)
         if kind == "variable":
             mask.add([text])
             return text
-        found = parse_connection(name, text)
-        mask.add(found.secrets())
-        return found
+        connection = parse_connection(name, text)
+        mask.add(connection.secrets())
+        return connection
 
     def _asked(self, kind: Kind, name: str) -> SecretBackend:
         if self._source is None:
@@ -128,29 +129,29 @@ class Secrets:
             value = Connection(**answer.model_dump())
             mask.add(value.secrets())
         with self._lock:
-            self._kept[kind, name] = self._clock() + KEPT_SECONDS, value
-            self._kept.move_to_end((kind, name))
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+            self._cached[kind, name] = self._clock() + CACHE_SECONDS, value
+            self._cached.move_to_end((kind, name))
+            while len(self._cached) > MAX_CACHED_VALUES:
+                self._cached.popitem(last=False)
         return value
 
 
 SECRETS = Secrets()
-"""Those of this process; who starts it says whom to ask."""
+"""The secrets of this process. The process's entry point sets their backend."""
 
 
 def get_connection(id: str) -> Connection:
-    """Return a connection; for pipelines and tasks. Raises `SecretError`, or `ApiUnavailable` when it may be tried again."""
+    """Return a connection, in a pipeline or task. Raises `SecretError`, or `ApiUnavailable` if a retry may succeed."""
     return _connection(SECRETS.get("connection", id))
 
 
 async def aget_connection(id: str) -> Connection:
-    """Return a connection; for triggers and producers. Raises as `get_connection` does."""
+    """Return a connection, in a trigger or producer. Raises as `get_connection` does."""
     return _connection(await SECRETS.aget("connection", id))
 
 
 def get_variable(key: str, default: Any = _MISSING) -> Any:
-    """Return a variable's text, or `default` where there is no such variable; for pipelines and tasks. Raises as `get_connection` does."""
+    """Return the text of a variable, or `default` if it does not exist, in a pipeline or task. Raises as `get_connection` does."""
     try:
         return SECRETS.get("variable", key)
     except SecretError as error:
@@ -158,7 +159,7 @@ def get_variable(key: str, default: Any = _MISSING) -> Any:
 
 
 async def aget_variable(key: str, default: Any = _MISSING) -> Any:
-    """Return a variable's text, or `default` where there is no such variable; for triggers and producers."""
+    """Return the text of a variable, or `default` if it does not exist, in a trigger or producer. Raises as `get_connection` does."""
     try:
         return await SECRETS.aget("variable", key)
     except SecretError as error:
@@ -166,12 +167,12 @@ async def aget_variable(key: str, default: Any = _MISSING) -> Any:
 
 
 def _variable(kind: Kind, name: str) -> str:
-    """Return the name of the environment's variable that wins over the api."""
+    """Return the name of the environment variable that has precedence over the API."""
     return _PREFIX[kind] + re.sub(r"\W", "_", name).upper()
 
 
 class _Missing(SecretError):
-    """There is none of this name."""
+    """No secret has this name."""
 
 
 def _refused(error: ApiRefused) -> SecretError:

@@ -22,8 +22,8 @@ class LogMark(NamedTuple):
     receipts: int
 
 
-class Books(NamedTuple):
-    """What an event log has of a stream. A person let it go on from the mark `adopted`, which another log has made."""
+class LogState(NamedTuple):
+    """The receipts of a stream in an event log. `adopted` is the mark of another log that an operator accepted."""
 
     log: str
     receipts: int
@@ -31,18 +31,18 @@ class Books(NamedTuple):
 
 
 class StreamLog:
-    """The event log as the reader of one stream knows it. `look_up` returns the books of a stream."""
+    """The event log as the reader of one stream knows it. `look_up` returns the state of a stream in the log."""
 
-    def __init__(self, stream: str, books: Books, look_up: Callable[[str], Awaitable[Books]]) -> None:
+    def __init__(self, stream: str, state: LogState, look_up: Callable[[str], Awaitable[LogState]]) -> None:
         self._stream = stream
-        self._books = books
+        self._state = state
         self._look_up = look_up
-        self._receipts = books.receipts
+        self._receipts = state.receipts
 
     @property
     def mark(self) -> LogMark:
         """The mark that an upstream may keep with what it is advanced past now."""
-        return LogMark(self._books.log, self._stream, self._receipts)
+        return LogMark(self._state.log, self._stream, self._receipts)
 
     def stored(self) -> None:
         """Count a receipt that the log has stored."""
@@ -54,31 +54,31 @@ class StreamLog:
         Raises:
             UpstreamError: The upstream was advanced for another log, or past what this log knows.
         """
-        if kept is None or kept == self._books.adopted:
+        if kept is None or kept == self._state.adopted:
             return
         # The path of an upstream may have changed, and so its stream's name.
-        books = self._books if kept.stream == self._stream else await self._look_up(kept.stream)
-        if kept != books.adopted:
-            compare(kept, books)
+        state = self._state if kept.stream == self._stream else await self._look_up(kept.stream)
+        if kept != state.adopted:
+            compare(kept, state)
 
 
-def compare(kept: LogMark, books: Books) -> None:
-    """Compare the mark that an upstream keeps with the books of the stream that it names.
+def compare(kept: LogMark, state: LogState) -> None:
+    """Compare the mark that an upstream keeps with the log of the stream that it names.
 
     Raises:
         UpstreamError: As for `StreamLog.check`.
     """
-    if kept.log == books.log and kept.receipts <= books.receipts:
+    if kept.log == state.log and kept.receipts <= state.receipts:
         return
     adopt = f"headrace streams adopt {quote(kept.stream)} --log {kept.log} --receipts {kept.receipts}"
-    if kept.log != books.log:
+    if kept.log != state.log:
         raise UpstreamError(
-            f"{kept.stream} was read for the event log {kept.log}, and the api now has the event log {books.log}: it has another database.",
+            f"{kept.stream} was read for the event log {kept.log}, and the api now has the event log {state.log}: it has another database.",
             hint="Bring back the database that the upstream was read for. To go on with this one, without what the other has already: "
             f"{adopt}",
         )
     raise UpstreamError(
         f"{kept.stream} was read on after the database was saved: it was advanced with receipt {kept.receipts} of the event log, "
-        f"which has {books.receipts}. The database was restored from a backup.",
+        f"which has {state.receipts}. The database was restored from a backup.",
         hint=f"Restore a newer backup. To go on without the raw events that were read after this one, which the audit then names: {adopt}",
     )

@@ -1,4 +1,4 @@
-"""An upstream as users declare it, and the producer that reads one: the broker side of a shared stream."""
+"""Upstreams as users declare them, and the producers that read them: the broker side of a shared stream."""
 
 from __future__ import annotations
 
@@ -16,38 +16,41 @@ if TYPE_CHECKING:
     from headrace.triggers.stream_log import StreamLog
 
 FOLDER_STREAM: Final = "directory:"
-"""What the keys of streams of files in a folder begin with: then comes the folder, then a pattern for names."""
+"""Prefix of the stream keys of folders. The folder and a pattern for names follow."""
 
 
 class SharedStreamProducer(ABC):
-    """Yields raw events and later advances the broker; one instance owns the connection for the lifetime of one poll."""
+    """Yields raw events and advances the broker. One instance owns the connection for the lifetime of one poll."""
 
     upstream: Upstream | None = None
-    """The upstream of Headrace's own that makes equal producers, or None if the producer is a user's."""
+    """The built-in upstream that creates equal producers, or None for a producer of a user."""
 
     log: StreamLog | None = None
-    """The event log that the stream is recorded in, set before `open_stream`, or None if the stream is not recorded.
+    """The event log that records the stream, set before `open_stream`, or None if the stream is not recorded.
 
-    A producer that keeps progress of its own keeps `log.mark` with it, and calls `log.check` with that mark as it opens the stream.
+    A producer that stores its own progress stores `log.mark` with it, and calls `log.check` with that mark when it opens the stream.
     """
 
     @abstractmethod
     def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Open the connection and yield `(raw_event, broker_payload)` without end, or raise; an async generator.
+        """Connect and yield `(raw_event, broker_payload)` without end; an async generator.
 
-        `broker_payload` is whatever this producer needs to advance the broker past the raw event.
+        `broker_payload` is any value that this producer needs to advance the broker past the raw event.
         """
 
     @abstractmethod
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Tell the broker that a lane is done up to here: commit, delete, ack.
+        """Acknowledge a batch to the broker: commit, delete or ack.
 
-        `batch` is never empty: the answered raw events of one lane, in order and without gap. The lane's next batch comes only after
-        this call has returned; other lanes' calls may overlap with it. When it raises it is called again with the same batch.
+        `batch` has the answered raw events of one lane, in order and without a gap; it is never empty. Calls for one lane follow each
+        other, calls for different lanes may overlap. If the call raises, it is repeated with the same batch.
+
+        Do not acknowledge a raw event whose outcome has `failed` > 0. When the upstream is opened next, it is delivered again, before the
+        later raw events of its lane. All other outcomes are final.
         """
 
     def get_advance_lane(self, broker_payload: Any) -> Hashable:
-        """Return the lane of a raw event; by default there is one lane. Called once for each raw event: be quick, do not block."""
+        """Return the lane of a raw event; by default there is one lane. Called once for each raw event, so it must not block."""
         del broker_payload
         return None
 
@@ -57,57 +60,57 @@ class SharedStreamProducer(ABC):
         return None
 
     def get_lane_end(self, lane: Hashable) -> int | None:
-        """Return the position of the lane's last raw event now, to tell how far behind the reading is, or None if unknown, or done."""
+        """Return the position of the lane's last raw event, from which the lag is computed, or None if it is unknown."""
         del lane
         return None
 
     def get_committed(self, lane: Hashable) -> int | None:
-        """Return the position up to which the upstream itself has the lane as done, or None if it is unknown or nothing is done."""
+        """Return the position up to which the broker has acknowledged the lane, or None if it is unknown."""
         del lane
         return None
 
     def get_errors(self) -> Mapping[str, str]:
-        """Return why parts of the upstream cannot be read now, by their names; the rest is read all the same."""
+        """Return the parts of the upstream that cannot be read now, by name, with the reason. The other parts are read."""
         return {}
 
     async def aclose(self) -> None:
-        """Close the connection; called once, when the poll has ended and the last advance has returned."""
+        """Close the connection. Called once, after the poll has ended and the last `advance` has returned."""
         return
 
 
 class Upstream(ABC):
-    """Where messages come from, as a user declares it: made, written down and sent without connecting."""
+    """The description of a source of messages. It is created, serialized and sent without a connection."""
 
     @abstractmethod
     def stream_key(self) -> str:
-        """Return the text that names the upstream: all watches with equal keys share one poll."""
+        """Return the text that identifies the upstream. All triggers with equal keys share one poll."""
 
     @abstractmethod
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path, and the keyword arguments (plain JSON) that make an equal upstream elsewhere."""
+        """Return the class path and the keyword arguments (plain JSON) that create an equal upstream in another process."""
 
     @abstractmethod
     def producer(self) -> SharedStreamProducer:
-        """Return a new producer, which connects in `open_stream`."""
+        """Return a new producer. It connects in `open_stream`."""
 
     @property
     @abstractmethod
     def event_type(self) -> str:
-        """The `type` of an event whose watch does not say otherwise."""
+        """The default type of an event of this upstream."""
 
     @property
     def source(self) -> str:
-        """The `source` of an event whose watch does not say otherwise."""
+        """The default source of an event of this upstream."""
         return f"headrace:{self.stream_key()}"
 
     def relative_to(self, base: Path) -> Self:
-        """Return the upstream as seen from the folder `base`, which relative paths in it start from."""
+        """Return the upstream with its relative paths resolved against the folder `base`."""
         del base
         return self
 
 
 class DescribedUpstream(Upstream):
-    """An upstream of a user's, of which nothing runs before a producer is made of it: all that a watch needs to know was written down."""
+    """A serialised upstream of a user. Its code is imported when its producer is created; a watch needs only the serialised values."""
 
     def __init__(self, classpath: str, kwargs: dict[str, Any], key: str, source: str, type: str) -> None:
         IMPORT_ALLOWLIST.check(classpath, "The upstream")
@@ -118,51 +121,54 @@ class DescribedUpstream(Upstream):
         self._type = type
 
     def stream_key(self) -> str:
-        """Return what was written down."""
+        """Return the serialised key."""
         return self._key
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments of the user's upstream."""
+        """Return the class path and the arguments of the upstream."""
         return self._classpath, self._kwargs
 
     def producer(self) -> SharedStreamProducer:
-        """Import the user's upstream, make it, and return its producer."""
+        """Import and create the upstream, and return its producer."""
         return load_upstream(self._classpath, self._kwargs).producer()
 
     @property
     def event_type(self) -> str:
-        """What was written down."""
+        """The serialised type."""
         return self._type
 
     @property
     def source(self) -> str:
-        """What was written down."""
+        """The serialised source."""
         return self._source
 
 
-def is_own(classpath: str) -> bool:
-    """Return whether a class is Headrace's own."""
+def is_builtin(classpath: str) -> bool:
+    """Return whether a class path is in Headrace."""
     return classpath.startswith(f"{OURS}.")
 
 
 def describe_upstream(upstream: Upstream) -> dict[str, Any]:
-    """Return the description of an upstream: of a user's with all that its class says, so that it need not be made to know it."""
+    """Return the description of an upstream.
+
+    The description of a user's upstream has its key, source and type, so that reading them runs no user code.
+    """
     classpath, kwargs = upstream.serialize()
     described: dict[str, Any] = {"classpath": classpath, "kwargs": kwargs}
-    if is_own(classpath):
+    if is_builtin(classpath):
         return described
     return described | {"key": upstream.stream_key(), "source": upstream.source, "type": upstream.event_type}
 
 
 def described_upstream(described: Mapping[str, Any]) -> Upstream:
-    """Return the upstream of a description. Raises `ProjectError`."""
+    """Return the upstream of a description. Raises `ProjectError` as `load_upstream` does."""
     if "key" in described:
         return DescribedUpstream(**described)
     return load_upstream(described["classpath"], dict(described["kwargs"]))
 
 
 def load_upstream(classpath: str, kwargs: dict[str, Any]) -> Upstream:
-    """Return the upstream that `Upstream.serialize` wrote down. Raises `ProjectError` where there is no such class."""
+    """Return the upstream that `Upstream.serialize` has serialised. Raises `ProjectError` if its class cannot be imported or created."""
     IMPORT_ALLOWLIST.check(classpath, "The upstream")
     module, _, name = classpath.rpartition(".")
     try:
@@ -176,4 +182,6 @@ def load_upstream(classpath: str, kwargs: dict[str, Any]) -> Upstream:
     try:
         return kind(**kwargs)
     except TypeError as error:
-        raise ProjectError(f"The upstream {classpath!r} cannot be made: {error}", hint="Is it the version that wrote this down?") from error
+        raise ProjectError(
+            f"The upstream {classpath!r} cannot be created: {error}", hint="Was it serialised by another version?"
+        ) from error

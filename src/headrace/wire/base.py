@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
 
 API_VERSION = "2026-11-21"
-"""The date of the execution API's one version; a recorded contract holds it (`tests/integration/recorded`)."""
+"""The date of the only version of the execution API. Its contract is recorded in `tests/integration/execution_api/recorded`."""
 VERSION_HEADER = "Headrace-API-Version"
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""The api reads no body that is larger."""
+"""The API rejects larger bodies."""
 
 
 def rfc3339(moment: datetime) -> str:
@@ -20,10 +20,10 @@ def rfc3339(moment: datetime) -> str:
 
 
 Timestamp = Annotated[AwareDatetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]
-"""A moment in UTC; RFC 3339 on the wire."""
+"""A time in UTC, in RFC 3339 on the wire."""
 
 
 class WireModel(BaseModel):
-    """One message, or a part of one; frozen, and strict about names it does not know."""
+    """A message or a part of one: immutable, without unknown names, NaN and infinity."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,37 +1,38 @@
-"""The event log on the wire: the Arrow schema of GET /execution/events, shared by the api and the pipeline."""
+"""The Arrow schema of the event log, as GET /execution/events returns it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
 
+from headrace.wire.event_schema import EVENT_COLUMNS, EventColumn
+
 NO_LEADER_SEQ: Final = -1
-"""`leader_seq` of an event whose leader was not in the log when it was appended, or that has none.
+"""`leader_seq` of an event without a leader, or whose leader was not in the log when the event was appended.
 
-A sentinel, not a null: pandas turns nullable longs into floats."""
+It is a sentinel instead of a null because pandas turns nullable integers into floats.
+"""
 
-LOG_SCHEMA: Final = pa.schema(
-    [
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("leader_key", pa.binary()),
-        pa.field("leader_seq", pa.int64(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("type", pa.string(), nullable=False),
-        pa.field("subject", pa.string()),
-        pa.field("occurred", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("received", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("follows", pa.string()),
-        pa.field("trace", pa.string()),
-        pa.field("payload", pa.string(), nullable=False),
-        pa.field("triggers", pa.list_(pa.string()), nullable=False),
-    ]
-)
-"""One row for each event, in order of `seq`. `occurred` is `received` where the event does not say."""
+_ARROW_TYPES: Final = {
+    "text": pa.string(),
+    "integer": pa.int64(),
+    "time": pa.timestamp("us", tz="UTC"),
+    "digest": pa.binary(),
+    "texts": pa.list_(pa.string()),
+}
 
-PICKED_HEADER: Final = "Headrace-Picked-To"
-"""The last seq of an answer to a pick that does not have all that was asked for."""
+
+def arrow_schema(columns: Iterable[EventColumn]) -> pa.Schema:
+    """Return the columns of an event as an Arrow schema."""
+    return pa.schema([pa.field(column.name, _ARROW_TYPES[column.type], nullable=column.nullable) for column in columns])
+
+
+LOG_SCHEMA: Final = arrow_schema(column for column in EVENT_COLUMNS if column.in_log)
+"""One row for each event, in order of `seq`. `occurred` is `received` if the event has no time of its own."""
+
+LAST_SEQ_HEADER: Final = "Headrace-Last-Seq"
+"""The last seq of a response to `batch-get` that does not have all requested events."""
 
 HEAD_HEADER: Final = "Headrace-Log-Head"

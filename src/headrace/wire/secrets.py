@@ -1,4 +1,4 @@
-"""Connections and variables: what a running job asks for, and what people see and set. People never get a secret back."""
+"""Connections and variables: as running jobs read them, and as users list and set them. Users never get a secret back."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ NAME = r"^[A-Za-z0-9_.\-]{1,200}$"
 Name = Annotated[str, Field(pattern=NAME, description="Letters, digits, '.', '-' and '_'.")]
 Description = Annotated[str | None, Field(max_length=1000, pattern=r"^[^\x00]*$")]
 PersonScope = Literal["read", "admin"]
-LONGEST_VALUE = 64 * 1024
-LONGEST_TOKEN_LIFE = 366 * 24 * 3600
+MAX_VALUE_CHARS = 64 * 1024
+MAX_TOKEN_SECONDS = 366 * 24 * 3600
 MASK = "***"
 
 
 class ConnectionFields(WireModel):
-    """What leads to a system. `extra` is whatever else it wants to know, passwords among it."""
+    """The address and credentials of a system. `extra` has further settings, which may be passwords."""
 
     kind: str = Field(max_length=100, pattern=r"^[A-Za-z0-9+._\-]+$")
     host: str | None = Field(default=None, max_length=1000)
     port: int | None = Field(default=None, ge=0, le=65535)
     login: str | None = Field(default=None, max_length=1000)
-    password: str | None = Field(default=None, max_length=LONGEST_VALUE, repr=False)
+    password: str | None = Field(default=None, max_length=MAX_VALUE_CHARS, repr=False)
     database: str | None = Field(default=None, max_length=1000)
     extra: dict[str, Any] = Field(default={}, repr=False)
 
 
 class ConnectionValue(ConnectionFields):
-    """GET /execution/connections/{id}: one connection, in full, for a job that runs."""
+    """GET /execution/connections/{id}: one connection with its secrets, for a running job."""
 
     id: str
 
 
 class VariableValue(WireModel):
-    """GET /execution/variables/{key}: one variable, for a job that runs."""
+    """GET /execution/variables/{key}: one variable, for a running job."""
 
     key: str
     value: str = Field(repr=False)
@@ -50,15 +50,15 @@ class SetConnection(ConnectionFields):
 
 
 class SetVariable(WireModel):
-    """PUT /api/v1/variables/{key}. The value of a `secret` one is never shown."""
+    """PUT /api/v1/variables/{key}. The value of a `secret` variable is never returned."""
 
-    value: str = Field(max_length=LONGEST_VALUE, repr=False)
+    value: str = Field(max_length=MAX_VALUE_CHARS, repr=False)
     secret: bool = True
     description: Description = None
 
 
-class ShownConnection(WireModel):
-    """A connection as people see it. `password` is `***` where there is one; of `extra`, only the names are shown."""
+class ConnectionSummary(WireModel):
+    """A connection without its secrets. A `password` is `***`, and `extra` has names only."""
 
     id: str
     kind: str
@@ -70,40 +70,40 @@ class ShownConnection(WireModel):
     extra: list[str]
     description: str | None
     updated: Timestamp
-    trouble: str | None = None
+    error: str | None = None
 
 
-class ShownConnections(WireModel):
+class ConnectionList(WireModel):
     """GET /api/v1/connections."""
 
-    connections: list[ShownConnection]
+    connections: list[ConnectionSummary]
 
 
-class ShownVariable(WireModel):
-    """A variable as people see it: `***` where it is secret."""
+class VariableSummary(WireModel):
+    """A variable. The value is `***` if it is secret."""
 
     key: str
     value: str
     secret: bool
     description: str | None
     updated: Timestamp
-    trouble: str | None = None
+    error: str | None = None
 
 
-class ShownVariables(WireModel):
+class VariableList(WireModel):
     """GET /api/v1/variables."""
 
-    variables: list[ShownVariable]
+    variables: list[VariableSummary]
 
 
 class RotateSecrets(WireModel):
-    """POST /api/v1/secrets/rotate: seal one batch again with the first key; `after` is where the last batch ended."""
+    """POST /api/v1/secrets/rotate: encrypt one batch again with the first key. `after` is the end of the batch before."""
 
     after: str | None = Field(default=None, max_length=300, pattern=r"^[\x20-\x7e]+$")
 
 
 class SecretsRotated(WireModel):
-    """What one batch came to. `after` is None at the end; `unreadable` names what no key opens, which is left as it is."""
+    """The result of one batch. `after` is null at the end. `unreadable` names secrets that no key decrypts, which stay as they are."""
 
     after: str | None
     rotated: int
@@ -111,16 +111,16 @@ class SecretsRotated(WireModel):
     unreadable: list[str]
 
 
-class MakeToken(WireModel):
-    """POST /api/v1/tokens: a token for a person or a script, that lives for so many seconds unless it is taken back."""
+class CreateToken(WireModel):
+    """POST /api/v1/tokens: a token for a user or a script, with its lifetime in seconds."""
 
     scope: PersonScope
-    name: Name = "someone"
-    seconds: int = Field(default=30 * 24 * 3600, ge=60, le=LONGEST_TOKEN_LIFE)
+    name: Name = "unnamed"
+    seconds: int = Field(default=30 * 24 * 3600, ge=60, le=MAX_TOKEN_SECONDS)
 
 
-class TokenMade(WireModel):
-    """The token, the id by which it can be taken back, and until when it opens anything."""
+class CreatedToken(WireModel):
+    """The token, the id to revoke it, and the time at which it expires."""
 
     token: str = Field(repr=False)
     id: str
@@ -128,8 +128,8 @@ class TokenMade(WireModel):
     expires: Timestamp
 
 
-class ShownToken(WireModel):
-    """Whom a token was made for, and when it was taken back, if it was; not the token."""
+class TokenSummary(WireModel):
+    """The owner of a token, and the time at which it was revoked, if it was. The token itself is not returned."""
 
     id: str
     name: str
@@ -139,7 +139,7 @@ class ShownToken(WireModel):
     revoked: Timestamp | None = None
 
 
-class ShownTokens(WireModel):
-    """GET /api/v1/tokens: those that have not expired."""
+class TokenList(WireModel):
+    """GET /api/v1/tokens: tokens that have not expired."""
 
-    tokens: list[ShownToken]
+    tokens: list[TokenSummary]

@@ -1,6 +1,6 @@
-"""Task runs.
+"""Task runs: any client starts them, a worker executes them, and they can be deferred until a trigger fires.
 
-Started by any client, run by a worker, deferred until a trigger fires. JSON inside them is text that the api never decodes.
+The API does not decode the JSON texts in them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import msgspec
 from pydantic import AfterValidator, Field, model_validator
 
 from headrace.wire.base import Timestamp, WireModel
-from headrace.wire.control.jobs import Wanted
+from headrace.wire.control.jobs import DesiredState
 from headrace.wire.control.triggers import CLASSPATH
 
 TaskRunState = Literal["scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled"]
-MOST_WAIT = 20.0
+MAX_WAIT_SECONDS = 20.0
 MAX_ERROR_CHARS = 100_000
 _scan = msgspec.json.Decoder(msgspec.Raw)
 
@@ -37,7 +37,7 @@ def _is_object(text: str) -> str:
 
 
 JsonText = Annotated[str, AfterValidator(_is_json)]
-"""JSON as text: scanned, never built."""
+"""JSON as text: validated, not parsed into objects."""
 
 JsonObject = Annotated[str, AfterValidator(_is_object)]
 """A JSON object as text."""
@@ -48,7 +48,7 @@ Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
 
 
 class AwaitedTrigger(WireModel):
-    """The trigger that a run waits for, as it is written down."""
+    """The serialised trigger that a run waits for."""
 
     classpath: str = Field(pattern=CLASSPATH, max_length=500)
     kwargs: dict[str, Any]
@@ -56,9 +56,9 @@ class AwaitedTrigger(WireModel):
 
 
 class AwaitedEvent(WireModel):
-    """The event of the log that a run waits for: one that a trigger of its project fired on, whose name matches one of the patterns `on`.
+    """The event of the log that a run waits for, fired by a trigger of its project whose name matches one of the patterns `on`.
 
-    Where `id`, `subject` and `type` are given, the event has them. Payloads are not looked into: that is what a trigger's `match` is for.
+    The event also has the given `id`, `subject` and `type`. Payloads are not examined: use the `match` of a trigger for that.
     """
 
     on: list[Name] = Field(min_length=1, max_length=100)
@@ -67,10 +67,10 @@ class AwaitedEvent(WireModel):
     type: Name | None = None
 
 
-class Waiting(WireModel):
-    """What a run waits for, a trigger or an event of the log, and how it goes on: with `method` once that comes.
+class WaitCondition(WireModel):
+    """The trigger or event that a run waits for. The run resumes with `method`.
 
-    With `timeout_method` when `timeout` seconds are over; without one it fails then.
+    After `timeout` seconds it resumes with `timeout_method`, or fails if there is none.
     """
 
     trigger: AwaitedTrigger | None = None
@@ -88,7 +88,7 @@ class Waiting(WireModel):
 
 
 class Callbacks(WireModel):
-    """The tasks that are started with the outcome of a run; a timeout goes to `on_failure` where it has none of its own."""
+    """The tasks that start with the outcome of a run. Without `on_timeout`, a timeout starts `on_failure`."""
 
     on_success: Name | None = None
     on_failure: Name | None = None
@@ -96,35 +96,35 @@ class Callbacks(WireModel):
 
 
 class StartRun(WireModel):
-    """POST /execution/task-runs: the same `run_id` is the same run. With `waiting` no worker is used until its trigger fires."""
+    """POST /execution/task-runs: the same `run_id` is the same run. A run with `waiting` uses no worker until its trigger fires."""
 
     run_id: RunId
     task: Name
     kwargs: JsonObject = "{}"
-    waiting: Waiting | None = None
+    waiting: WaitCondition | None = None
     callbacks: Callbacks | None = None
 
 
 class StartTask(StartRun):
-    """POST /api/v1/task-runs: the same, by a person, who says in which project."""
+    """POST /api/v1/task-runs: start a run in a named project."""
 
     project: Name
 
 
 class ClaimRuns(WireModel):
-    """POST /execution/task-runs/claim: take up to `capacity` runs of these tasks; say which of this worker's are `running`.
+    """POST /execution/task-runs/claim: take up to `capacity` runs of these tasks. `running` has the current runs of this worker.
 
-    The answer waits up to `wait` seconds for something to say. It is a sign of life too.
+    The call waits up to `wait` seconds for a change. It is a heartbeat too.
     """
 
     capacity: int = Field(ge=0, le=1_000)
     tasks: list[Name]
     running: list[RunId] = Field(default=[], max_length=1_000)
-    wait: float = Field(default=0.0, ge=0, le=MOST_WAIT)
+    wait: float = Field(default=0.0, ge=0, le=MAX_WAIT_SECONDS)
 
 
 class ClaimedRun(WireModel):
-    """A run to be done now: the task's `method` (None: the task itself) with `kwargs`, the text of a JSON object."""
+    """A run to execute now: the task's `method` (None: the task itself) with `kwargs`, the text of a JSON object."""
 
     run_id: str
     task: str
@@ -134,19 +134,19 @@ class ClaimedRun(WireModel):
     epoch: int
 
 
-class RunsClaimed(WireModel):
-    """The runs that were taken, those of `running` that are this worker's no longer, and what the api wants of it."""
+class ClaimedRuns(WireModel):
+    """The claimed runs, the runs of `running` that this worker does not hold any more, and the desired state of the worker."""
 
     runs: list[ClaimedRun]
-    gone: list[str]
-    wanted: Wanted
+    revoked: list[str]
+    desired_state: DesiredState
 
 
 class DeferRun(WireModel):
-    """POST /execution/task-runs/{id}/defer: give the place up."""
+    """POST /execution/task-runs/{id}/defer: release the worker's slot until the condition is true."""
 
     epoch: int
-    waiting: Waiting
+    waiting: WaitCondition
 
 
 class FinishRun(WireModel):
@@ -158,8 +158,8 @@ class FinishRun(WireModel):
     error: str | None = Field(default=None, max_length=MAX_ERROR_CHARS)
 
 
-class TaskRunIs(WireModel):
-    """In which state a run is now; `created`: it was made by this very call."""
+class TaskRunStatus(WireModel):
+    """The state of a run. `created` is true if this call created it."""
 
     run_id: str
     state: TaskRunState
@@ -167,7 +167,7 @@ class TaskRunIs(WireModel):
 
 
 class TaskRunResult(WireModel):
-    """GET /execution/runs/{id}/result: what came of a run; `result` is JSON text."""
+    """GET /execution/task-runs/{id}/result: the outcome of a run. `result` is JSON text."""
 
     run_id: str
     state: TaskRunState
@@ -175,8 +175,8 @@ class TaskRunResult(WireModel):
     error: str | None
 
 
-class WaitedFor(WireModel):
-    """The trigger that a run waits for: in which state it is, who runs it, and why it failed if it did."""
+class AwaitedTriggerStatus(WireModel):
+    """The trigger that a run waits for: its state, its triggerer, and its last failure."""
 
     trigger_id: int
     classpath: str
@@ -185,8 +185,8 @@ class WaitedFor(WireModel):
     failure: str | None
 
 
-class TaskRun(WireModel):
-    """One run, for people."""
+class TaskRunSummary(WireModel):
+    """One task run."""
 
     run_id: str
     project: str
@@ -195,7 +195,7 @@ class TaskRun(WireModel):
     method: str | None
     attempt: int
     step: int
-    waits_for: WaitedFor | None
+    waits_for: AwaitedTriggerStatus | None
     waits_for_event: AwaitedEvent | None = None
     timeout: Timestamp | None
     job_id: int | None
@@ -205,7 +205,7 @@ class TaskRun(WireModel):
     error: str | None
 
 
-class TaskRunDetail(TaskRun):
+class TaskRunDetail(TaskRunSummary):
     """One run with its arguments and its result, as JSON text."""
 
     kwargs: str
@@ -214,6 +214,6 @@ class TaskRunDetail(TaskRun):
 
 
 class TaskRunList(WireModel):
-    """GET /api/v1/task-runs: those that changed last are first."""
+    """GET /api/v1/task-runs: the runs that changed last are first."""
 
-    runs: list[TaskRun]
+    runs: list[TaskRunSummary]

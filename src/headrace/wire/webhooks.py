@@ -1,4 +1,4 @@
-"""Webhooks: who is told of which events, over HTTP, in causal order."""
+"""Webhooks: receivers of events over HTTP, in causal order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headrace.wire.base import Timestamp, WireModel
-from headrace.wire.secrets import Name
 
-LONGEST_URL = 2_000
+MAX_URL_CHARS = 2_000
 WebhookState = Literal["active", "paused"]
 DeliveryOutcome = Literal["delivered", "failed", "dead"]
 
@@ -17,7 +16,7 @@ DeliveryOutcome = Literal["delivered", "failed", "dead"]
 class SetWebhook(WireModel):
     """PUT /api/v1/webhooks/{name}: a new webhook reads the log from its end, or from its beginning."""
 
-    url: str = Field(pattern=r"^https?://[^\s]+$", max_length=LONGEST_URL)
+    url: str = Field(pattern=r"^https?://[^\s]+$", max_length=MAX_URL_CHARS)
     types: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(default=["*"], min_length=1, max_length=50)
     secret: str = Field(min_length=16, max_length=500, repr=False)
     policy: Literal["hold", "release"] = "hold"
@@ -26,8 +25,8 @@ class SetWebhook(WireModel):
     from_beginning: bool = False
 
 
-class ShownWebhook(WireModel):
-    """A webhook as people see it; its secret is never shown."""
+class WebhookSummary(WireModel):
+    """A webhook without its secret."""
 
     name: str
     url: str
@@ -44,20 +43,20 @@ class ShownWebhook(WireModel):
     changed: Timestamp
 
 
-class ShownWebhooks(WireModel):
+class WebhookList(WireModel):
     """GET /api/v1/webhooks."""
 
-    webhooks: list[ShownWebhook]
+    webhooks: list[WebhookSummary]
 
 
-class WantWebhook(WireModel):
+class SetWebhookState(WireModel):
     """POST /api/v1/webhooks/{name}/state."""
 
     state: WebhookState
 
 
 class Delivery(WireModel):
-    """One attempt."""
+    """One attempt of a delivery."""
 
     id: int
     seq: int
@@ -69,16 +68,13 @@ class Delivery(WireModel):
     seconds: float
 
 
-class Deliveries(WireModel):
+class DeliveryList(WireModel):
     """GET /api/v1/webhooks/{name}/deliveries, the newest first."""
 
     deliveries: list[Delivery]
 
 
-class WebhookRedriven(WireModel):
-    """POST /api/v1/webhooks/{name}/redrive: so many dead events are tried again."""
+class RedriveResult(WireModel):
+    """POST /api/v1/webhooks/{name}/redrive: the number of dead events that are sent again."""
 
     count: int
-
-
-__all__ = ["Deliveries", "Delivery", "Name", "SetWebhook", "ShownWebhook", "ShownWebhooks", "WantWebhook", "WebhookRedriven"]

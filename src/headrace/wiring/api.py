@@ -23,17 +23,19 @@ from headrace.store.task_runs.deadline_timer import DeadlineTimer
 from headrace.wiring.common import make_folder
 
 
-def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -> None:
-    """Serve the api until SIGINT or SIGTERM; `new_secrets` gives up what is kept under keys that are lost."""
+def serve_api(settings: Settings, *, migrate: bool, discard_secrets: bool = False) -> None:
+    """Serve the API until SIGINT or SIGTERM. `discard_secrets` accepts the loss of secrets under lost keys."""
     make_folder(settings.home)
     keyring = Keyring(settings.with_fernet_keys().keys)
     liveness = Liveness(round(settings.job_timeout * 1_000_000))
     with (
         _listen(settings.host, settings.port) as listener,
         exclusive_api(settings.database),
-        closing(open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, new_secrets=new_secrets)) as store,
+        closing(
+            open_store(settings.database, migrate=migrate, liveness=liveness, keyring=keyring, discard_secrets=discard_secrets)
+        ) as store,
         DeadlineTimer(store.task_runs, store.background),
-        Pruner(store, settings.retention),
+        Pruner(store, settings.retention_days),
         published_api(settings.home, _url_of(settings, listener)) as local_alerts,
     ):
         app = create_app(
@@ -41,16 +43,16 @@ def serve_api(settings: Settings, *, migrate: bool, new_secrets: bool = False) -
             key=settings.key,
             logs=settings.logs.absolute(),
             exposure=NetworkExposure(settings.outside, frozenset(settings.hosts)),
-            webhook_private=settings.webhook_private,
+            webhook_allow_private=settings.webhook_allow_private,
             local_alerts=local_alerts,
         )
-        gc.freeze()  # a full collection would go through all of the program: a tenth of a second, within somebody's claim
+        gc.freeze()  # a full collection of the loaded program would stop requests for a tenth of a second
         config = uvicorn.Config(app, http=BoundedHttp, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         Server(app, config).run(sockets=[listener])
 
 
 def _url_of(settings: Settings, listener: socket.socket) -> str:
-    """Return where clients of this machine find the api, also where it took any port that was free."""
+    """Return the URL for clients on this machine, with the port that was selected."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104  it is compared, not bound
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}"

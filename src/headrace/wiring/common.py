@@ -16,12 +16,12 @@ from headrace.wire.control.jobs import JobKind, RegisterJob
 
 
 def served_logs(settings: Settings) -> LogServerConfig:
-    """Return what this process serves of its logs, and to whom."""
+    """Return the configuration with which this process serves its logs."""
     return LogServerConfig(settings.logs.absolute(), settings.key, settings.url, socket.gethostname())
 
 
 def registration(kind: JobKind, project: str, log_url: str) -> RegisterJob:
-    """Return who this process is; the supervisor says which dead process it stands in for."""
+    """Return the registration of this process. Its supervisor names the ended process that it replaces."""
     return RegisterJob(
         registration_id=os.environ.get(REGISTRATION) or uuid4().hex,
         replaces=os.environ.get(REPLACES),
@@ -35,7 +35,7 @@ def registration(kind: JobKind, project: str, log_url: str) -> RegisterJob:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it. Raises `ResourceError`."""
+    """Create a folder and its parents. Raises `ResourceError`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

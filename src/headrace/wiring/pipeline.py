@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
-from headrace.logs.server import serving_in_thread
+from headrace.logs.server import serve_logs_in_thread
 from headrace.pipeline.driver import PipelineOptions, run_pipeline
 from headrace.pipeline.spark.java import find_java
 from headrace.settings import Settings
@@ -19,11 +19,11 @@ def run_pipelines(settings: Settings, *, begin: int | None = 1) -> None:
     project.declaration()
     work = settings.home.absolute() / "spark"
     make_folder(work)
-    find_java(work)  # before anything is waited for: without Java there is nothing to wait for
+    find_java(work)  # first, since the driver cannot run without Java
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with serving_in_thread(served_logs(settings)) as log_url:
+    with serve_logs_in_thread(served_logs(settings)) as log_url:
         options = PipelineOptions(
             api_url=settings.url,
             key=settings.key,

@@ -31,7 +31,7 @@ from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.ipc.trigger_messages import Ready
 from headrace.triggerer.runner.main import RunnerMain
 from headrace.triggerer.runner.runner import Limits
-from headrace.triggerer.supervisor.runner_process import ASK_FOR_STACK, FILES, RunnerCommand, RunnerProcess
+from headrace.triggerer.supervisor.runner_process import FILES, STACK_SIGNAL, RunnerCommand, RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.user_process.trigger_executor import TriggerExecutor
 from headrace.triggers.masking import mask
@@ -41,7 +41,7 @@ from headrace.wire.control.triggers import DeclareProject, StageTriggers
 from headrace.wiring.project import read_project
 
 _PR_SET_PDEATHSIG: Final = 1
-_REPORT_EVERY: Final = 1.0  # seconds
+_REPORT_INTERVAL: Final = 1.0  # seconds
 
 log = structlog.get_logger(__name__)
 
@@ -49,71 +49,71 @@ MakeClient = Callable[[ProxiedSession], TriggererClient]
 
 
 def start_runner(settings: Settings) -> None:
-    """Run the streams and watches of a triggerer; the triggerer starts this."""
-    patience = WatchdogPolicy(stuck=settings.stuck_timeout)
-    limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, patience)
+    """Run the streams and watches of a triggerer. The triggerer starts this process."""
+    watchdog = WatchdogPolicy(stuck=settings.stuck_timeout)
+    limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, watchdog)
     command = (sys.executable, "-m", "headrace", "trigger-process")
     run_runner(lambda: read_project(settings), limits, lambda session: TriggererClient(settings.url, key="", session=session), command)
 
 
 def start_trigger_process(settings: Settings) -> None:
-    """Run what users wrote of triggers; the runner starts this."""
+    """Run the users' code of triggers. The runner starts this process."""
     run_trigger_process(lambda: read_project(settings), lambda session: TriggererClient(settings.url, key="", session=session))
 
 
 def run_runner(load: Callable[[], Project], limits: Limits, make_client: MakeClient, trigger_process: Sequence[str]) -> None:
-    """Import the project with `load` and run its streams and watches, as a supervisor has started this process to do.
+    """Import the project with `load` and run its streams and watches. A supervisor must have started this process.
 
     `trigger_process` is the command that starts a trigger process.
 
     Raises:
-        UsageError: No supervisor did.
+        UsageError: No supervisor has started this process.
     """
     inherited = _inherit()
-    # before there is a loop: what a user's file does when it is imported is its own affair
-    trouble: HeadraceError | None = None
+    # before the event loop starts, since the import of a user's file can take any time
+    error: HeadraceError | None = None
     try:
-        with collect_at_end():  # which takes a second for 100,000 triggers: the api works on them meanwhile
+        with collect_at_end():  # a second for 100,000 triggers, during which the API server stores them
             project = load()
             _send(inherited.end, _frames(project.name, project.declaration()))
-    except HeadraceError as error:
-        trouble = error
+    except HeadraceError as failure:
+        error = failure
     command = RunnerCommand(trigger_process, dict(os.environ))
-    uvloop.run(_run(inherited, trouble, limits, make_client, command))
+    uvloop.run(_run(inherited, error, limits, make_client, command))
     _end("runner")
 
 
 def run_trigger_process(load: Callable[[], object], make_client: MakeClient) -> None:
-    """Import the project with `load` and run triggers, as a runner has started this process to do.
+    """Import the project with `load` and run triggers. A runner must have started this process.
 
     Raises:
-        UsageError: No runner did.
+        UsageError: No runner has started this process.
     """
     inherited = _inherit()
     error: HeadraceError | None = None
     try:
         load()
-    except HeadraceError as trouble:
-        error = trouble
+    except HeadraceError as failure:
+        error = failure
     uvloop.run(_execute(inherited, error, make_client))
     _end("trigger process")
 
 
 class _Inherited(NamedTuple):
     end: socket.socket
-    pulse: SharedHeartbeat
+    heartbeat: SharedHeartbeat
 
 
 def _inherit() -> _Inherited:
-    """Take what the process that started this one has left for it."""
+    """Return the socket and the shared memory that the parent process has prepared."""
     try:
-        control, page, stacks = (int(number) for number in os.environ.pop(FILES, "").split(","))
+        control, page, stacks, parent = (int(number) for number in os.environ.pop(FILES, "").split(","))
     except ValueError as error:
         raise UsageError("A runner is started by its triggerer.", hint="Start one with: headrace triggerer") from error
-    _tie_to_parent()
+    _tie_to_parent(parent)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # a terminal's Ctrl-C is for the supervisor, which says what to do
-    faulthandler.register(ASK_FOR_STACK, file=stacks, all_threads=False)
+        signal.signal(number, lambda *_: None)  # the supervisor handles Ctrl-C of the terminal
+    faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=False)
     return _Inherited(socket.socket(fileno=control), SharedHeartbeat(page))
 
 
@@ -121,38 +121,38 @@ def _end(what: str) -> None:
     log.debug("process ends", what=what)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # a user's thread that does not end must not hold what others wait for
+    os._exit(0)  # a user's thread that does not end must not delay the exit
 
 
 async def _run(
     inherited: _Inherited,
-    trouble: HeadraceError | None,
+    error: HeadraceError | None,
     limits: Limits,
     make_client: MakeClient,
     command: RunnerCommand,
 ) -> None:
-    link = await Channel.over(inherited.end)
-    if trouble is not None:
-        await link.send(_unusable(trouble))
-        await link.receive()
-        return
-    inherited.pulse.start()
-    calls = ApiCalls(link)
-    client = _client(calls, make_client)
-    await RunnerMain(link, calls, client, limits, inherited.pulse, lambda: RunnerProcess.start(command)).run(_REPORT_EVERY)
-
-
-async def _execute(inherited: _Inherited, error: HeadraceError | None, make_client: MakeClient) -> None:
-    link = await Channel.over(inherited.end)
+    link = await Channel.open(inherited.end)
     if error is not None:
         await link.send(_unusable(error))
         await link.receive()
         return
-    inherited.pulse.start()
+    inherited.heartbeat.start()
+    calls = ApiCalls(link)
+    client = _client(calls, make_client)
+    await RunnerMain(link, calls, client, limits, inherited.heartbeat, lambda: RunnerProcess.start(command)).run(_REPORT_INTERVAL)
+
+
+async def _execute(inherited: _Inherited, error: HeadraceError | None, make_client: MakeClient) -> None:
+    link = await Channel.open(inherited.end)
+    if error is not None:
+        await link.send(_unusable(error))
+        await link.receive()
+        return
+    inherited.heartbeat.start()
     calls = ApiCalls(link)
     _client(calls, make_client)
     await link.send(Ready())
-    await TriggerExecutor(link, calls, inherited.pulse).run()
+    await TriggerExecutor(link, calls, inherited.heartbeat).run()
 
 
 def _frames(name: str, declared: DeclareProject) -> Iterator[Frame]:
@@ -163,8 +163,8 @@ def _frames(name: str, declared: DeclareProject) -> Iterator[Frame]:
 
 
 def _send(end: socket.socket, frames: Iterable[Frame]) -> None:
-    """Send frames while there is no loop; the supervisor takes each as soon as the api has taken the one before."""
-    with suppress(ConnectionError):  # the supervisor is gone: the loop is told so at once
+    """Send frames before the event loop starts. The supervisor receives each after the API server has stored the one before."""
+    with suppress(ConnectionError):  # the supervisor has ended: the event loop ends at once
         for frame in frames:
             end.sendall(encode(frame))
 
@@ -175,17 +175,19 @@ def _unusable(error: HeadraceError) -> ProjectInvalid:
 
 
 def _client(calls: ApiCalls, make_client: MakeClient) -> TriggererClient:
-    """Return what makes this process's calls, also those for connections and variables."""
+    """Return the client of this process, and use it for connections and variables."""
     client = make_client(ProxiedSession(calls.call))
-    client.adopt(JobRegistered(job_id=0, token="", heartbeat=0))  # the supervisor signs what is sent
-    SECRETS.set_backend(async_source(lambda path: client.forward("GET", path, None), asyncio.get_running_loop()))
+    client.adopt(JobRegistered(job_id=0, token="", heartbeat=0))  # the supervisor adds the token
+    SECRETS.set_backend(async_source(client, asyncio.get_running_loop()))
     return client
 
 
-def _tie_to_parent() -> None:
-    """Have this process killed when its supervisor ends, also while it is blocked; elsewhere than on Linux the closed socket must do."""
-    parent = os.getppid()
+def _tie_to_parent(parent: int) -> None:
+    """Have this process killed when its parent ends, also while it is blocked; elsewhere than on Linux the closed socket must do.
+
+    Its parent says who it is: where that is process 1 of a container, an orphan has the same parent.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent or parent == 1:
+    if os.getppid() != parent:
         os._exit(1)

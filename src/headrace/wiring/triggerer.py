@@ -1,4 +1,4 @@
-"""The triggerer process: the supervisor of a runner. It imports nothing of the user's."""
+"""The triggerer process: the supervisor of a runner. It imports no users' code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from uuid import uuid4
 
 from headrace.client.triggerer import TriggererClient
-from headrace.logs.server import serving
+from headrace.logs.server import serve_logs
 from headrace.process.local_deployment import runner_environment
 from headrace.process.signals import on_signal
 from headrace.settings import Settings
@@ -20,24 +20,24 @@ from headrace.wiring.common import registration, served_logs
 
 
 async def run_triggerer(settings: Settings) -> None:
-    """Run the project's triggers until SIGINT or SIGTERM; the second signal does not wait for what is under way."""
-    # This process imports nothing of the user's, and the one that does has no key.
+    """Run the project's triggers until SIGINT or SIGTERM. The second signal does not wait for work in flight."""
+    # This process imports no users' code. The process that does has no key.
     command = RunnerCommand((sys.executable, "-m", "headrace", "runner"), runner_environment(settings))
-    share = CapacityPolicy(settings.capacity, tuple(name.strip() for name in settings.queues.split(",") if name.strip()))
-    policy = Policy(share=share, patience=WatchdogPolicy(stuck=settings.stuck_timeout))
+    capacity = CapacityPolicy(settings.max_triggers, tuple(settings.queue_names))
+    policy = Policy(capacity=capacity, watchdog=WatchdogPolicy(stuck=settings.stuck_timeout))
     orders = ShutdownRequest()
     async with (
-        serving(served_logs(settings)) as log_url,
+        serve_logs(served_logs(settings)) as log_url,
         TriggererClient(settings.url, key=settings.key, timeout=settings.api_timeout) as api,
     ):
         incarnations = _Incarnations(log_url)
-        with on_signal(orders.told):
-            gc.freeze()  # as the api does: its loop keeps the job alive
+        with on_signal(orders.on_signal):
+            gc.freeze()  # as in the API server: a full collection would delay the heartbeat
             await Supervisor(api, lambda: RunnerProcess.start(command), incarnations.next, policy).run(orders)
 
 
 class _Incarnations:
-    """The jobs of one triggerer, one after the other; each says which it stands in for."""
+    """The jobs of one triggerer, one after the other. Each names its predecessor."""
 
     def __init__(self, log_url: str) -> None:
         self._log_url = log_url

@@ -6,9 +6,9 @@ import signal
 import threading
 from uuid import uuid4
 
+from headrace.client.job import JobClient
 from headrace.client.secret_source import blocking_source
-from headrace.client.worker import WorkerClient
-from headrace.logs.server import serving_in_thread
+from headrace.logs.server import serve_logs_in_thread
 from headrace.pipeline.spark.task_session import TaskSession
 from headrace.settings import Settings
 from headrace.triggers.secrets import SECRETS
@@ -28,13 +28,13 @@ def run_worker(settings: Settings) -> None:
         signal.signal(number, lambda *_: stop.set())
     functions = [task.function for task in project.tasks.values()]
     with (
-        serving_in_thread(served_logs(settings)) as log_url,
-        WorkerClient(settings.url, key=settings.key) as client,
+        serve_logs_in_thread(served_logs(settings)) as log_url,
+        JobClient(settings.url, key=settings.key) as client,
         TaskSession(
             f"{project.name} tasks", master=settings.master, conf=settings.spark_conf, work=home / "spark-worker", functions=functions
         ) as session,
     ):
-        SECRETS.set_backend(blocking_source(client.get))
+        SECRETS.set_backend(blocking_source(client))
         around = WorkerContext(project.name, settings.table_folder, session)
-        worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.task_slots)
+        worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.worker_concurrency)
         worker.run(registration("worker", project.name, log_url), stop)

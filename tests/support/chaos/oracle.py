@@ -98,8 +98,7 @@ class Oracle:
             "backlog",
             "receipt_problems",
             "subscriber_sets",
-            "subscriber_set_reads",
-            "custody",
+            "trigger_answers",
         ):
             with (self.folder / f"{table}.txt").open("w") as file:
                 file.writelines(f"{row}\n" for row in self.rows(f"SELECT * FROM {table}"))
@@ -128,7 +127,7 @@ class Oracle:
         if not behind and not left and not backlog:
             return None
         held = self.rows("SELECT job_id, state, count(*) FROM triggers GROUP BY job_id, state ORDER BY 1, 2")
-        jobs = self.rows("SELECT id, state, wanted FROM jobs WHERE state = 'running'")
+        jobs = self.rows("SELECT id, state, desired_state FROM jobs WHERE state = 'running'")
         return f"{len(behind)} behind {dict(list(behind.items())[:10])}, left {left}, backlog {backlog}, held {held}, jobs {jobs}"
 
     def _log(self, expected: Mapping[str, list[int]]) -> int:

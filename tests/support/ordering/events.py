@@ -312,7 +312,7 @@ class SubscriberSet:
         raise AssertionError("it does not come to an end")
 
 
-POLICY = DeliveryPolicy(lease=LEASE, max_attempts=3, first_wait=50, longest_wait=200)
+POLICY = DeliveryPolicy(lease=LEASE, max_attempts=3, first_wait=50, max_wait=200)
 Maker = Callable[[], OrderingStore]
 
 

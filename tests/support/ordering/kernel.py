@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import CYCLE, LOST, CausalOrder, Offered, Released
-from headrace.pipeline.kernel import growing, key_runs, segments, waiting_events
+from headrace.pipeline.kernel import appendable_columns, key_runs, segments, waiting_events
 from headrace.pipeline.kernel import kernel as kernel_module
-from headrace.pipeline.kernel.kernel import Kernel, Step
+from headrace.pipeline.kernel.kernel import Kernel, KernelResult
 
 LOOKBACK = 1_000
 
@@ -53,7 +53,7 @@ def batch(offered: Sequence[Offered]) -> pa.Table:
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-def of_step(step: Step) -> list[Told]:
+def of_step(step: KernelResult) -> list[Told]:
     return list(map(Told, step.seqs.tolist(), step.mark_column().to_pylist(), step.waited.tolist()))
 
 
@@ -105,7 +105,7 @@ def subset_steps(rounds: int, wide: int) -> Iterator[None]:
         patch.setattr(kernel_module, "SUBSET_RATIO", 0)
         patch.setattr(waiting_events, "MAX_GENERATIONS", rounds)
         patch.setattr(waiting_events, "SCAN_RATIO", wide)
-        patch.setattr(growing, "MIN_CAPACITY", 2)
+        patch.setattr(appendable_columns, "MIN_CAPACITY", 2)
         patch.setattr(waiting_events, "MIN_CAPACITY", 2)
         patch.setattr(key_runs, "MAX_MERGED", 4)
         patch.setattr(segments, "MAX_SEGMENT_ROWS", 4)

@@ -27,6 +27,7 @@ from headrace.wire.custody.events import EventBatch
 from support.ordering.feed import CausalFeed, Numbers, causal_feed
 from support.ordering.oracle import judge, rows_of
 from support.pipelines.power_cut_volume import Volume
+from support.processes.calls import load_triggers
 from support.processes.deployment import KEY, Deployment, Process, until
 from support.processes.store import declaration, registration
 
@@ -143,7 +144,7 @@ class Sender:
         async with TriggererClient(self._deployment.url, key=KEY) as client:
             job = await client.register(registration(registration_id=uuid4().hex, hostname="sender"))
             await client.declare(SCOPE, declaration("legs.a"))
-            (lease,) = (await client.load(10, ["default"])).leases
+            (lease,) = (await load_triggers(client, 10)).leases
             beating = asyncio.create_task(_beat(client, job.heartbeat))
             try:
                 await self._store(client, lease, self._feed.arrivals)

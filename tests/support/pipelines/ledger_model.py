@@ -68,7 +68,7 @@ class Model:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.rows: list[Row] = []
-        self.mode: dict[Subscriber, str] = {}  # those who owe what is published: away, collecting, live
+        self.mode: dict[Subscriber, str] = {}  # those who owe what is published: offline, catching_up, live
         self.place: dict[Subscriber, tuple[Row, Duty]] = {}  # what a reader is at, answered or not
         self.begun: dict[Subscriber, float] = {}
         self.declared: tuple[int, ...] = ()
@@ -80,7 +80,7 @@ class Model:
         row.owed = tuple(sorted((*self.declared, *(who.trigger_id for who in self.mode))))
         for who, mode in self.mode.items():
             duty = Duty(who, (who.trigger_id,), "queued")
-            if mode == "away":
+            if mode == "offline":
                 assert spill is not None
                 duty.state, duty.kind, duty.seqs = "waiting", "spilled", {spill}
             row.duties.append(duty)
@@ -173,7 +173,7 @@ class Model:
                 self.requeue(who)
             elif (at := self.at(who)) is not None and not at[0].is_kept:
                 self._move(who, *at, now)
-            self.mode[who] = "away"
+            self.mode[who] = "offline"
         spilled = []
         for row in self.rows:
             who_spills = [duty.who for duty in row.duties if duty.who in readers and duty.state in ("queued", "held")]

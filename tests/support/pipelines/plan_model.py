@@ -80,9 +80,9 @@ class Ledger:
         run[1] = max(run[1], report.attempt)
         if report.state != "running":
             run[2] = max(run[2], report.attempt)
-        if report.state == "failed" and report.letter is not None:
-            self.letters[report.letter] = report.attempt
-        if report.state == "succeeded" or (report.state == "failed" and report.letter is not None):
+        if report.state == "failed" and report.dead_letter is not None:
+            self.letters[report.dead_letter] = report.attempt
+        if report.state == "succeeded" or (report.state == "failed" and report.dead_letter is not None):
             self._close((report.batch, report.number or 0))
 
     def _close(self, place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +13,9 @@ from headrace.store import Store
 from headrace.store.pipelines.scope_rows import cursor_of, scope_row
 from headrace.store.tables.pipelines import plan_slices
 from headrace.wire.custody.events import Cursor
-from headrace.wire.pipelines.plans import OpenRun, Plan, PlannedRun
+from headrace.wire.pipelines.plans import OpenRun, Plan, PlannedRun, PositionBlock
 from headrace.wire.pipelines.runs import RunReport
+from support.processes.calls import acquire_scope
 from support.processes.store import registration
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -89,11 +91,13 @@ def stored_cursor(store: Store, scope: str) -> Cursor:
     return Cursor(cursor=0, batch=0) if row is None else cursor_of(row)
 
 
-def plan_next(client: PipelineClient, scope: str, cursor: Cursor, *, run_of: str | None = None) -> int:
+def plan_next(
+    client: PipelineClient, scope: str, cursor: Cursor, *, run_of: str | None = None, positions: Sequence[PositionBlock] = ()
+) -> int:
     """Store the next plan of a scope, with a run of the pipeline `run_of` on event 1; return its batch, which the cursor gets too."""
-    lease = client.acquire(scope)
+    lease = acquire_scope(client, scope)
     made = _next_plan(lease.epoch, lease.cursor.batch + 1, cursor, run_of)
-    client.plan(scope, made)
+    client.plan(scope, made.model_copy(update={"positions": list(positions)}))
     return made.cursor.batch
 
 

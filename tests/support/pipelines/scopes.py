@@ -15,6 +15,8 @@ from headrace.pipeline.runs.run import Run
 from headrace.pipeline.runs.slices import Slice
 from headrace.pipeline_checks import OnFailure
 from headrace.project import Project
+from headrace.wire.calls import execution as calls
+from support.processes.calls import acquire_scope
 
 SECOND = 1_000_000
 LOOKBACK = 10 * SECOND
@@ -35,7 +37,7 @@ class Scope:
 
     def hold(self, scope: str, begin: int | None = 1) -> None:
         """Go on with a scope, or begin a new one."""
-        self.lease = self.client.acquire(scope, begin)
+        self.lease = acquire_scope(self.client, scope, begin)
         self.state = self.client.state(scope)
         self.start()
 
@@ -45,7 +47,7 @@ class Scope:
 
     def next(self, clock: float = 0, idle: Collection[str] = (), returned: Sequence[Run] = ()) -> Ordered:
         """Order all that is new, as far as one batch goes; `idle` are pipelines without an open run, `returned` are runs that failed."""
-        news = self.client.news()
+        news = self.client.request(calls.WAIT_FOR_EVENTS, None)
         at = self.orderer.at
         to = min(news.head, at.seq + self.orderer.max_events)
         ordered = self.orderer.order(Bounds(at.seq, to, at.again, news.again, 0, int(clock * SECOND)), idle, returned)

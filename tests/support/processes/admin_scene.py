@@ -1,4 +1,4 @@
-"""A real api on a real SQLite store, on a free port of this machine, and a small flights scene sent through the machine API's clients."""
+"""A real api on a real SQLite store, on a free port of this machine, and a small flights scene sent through the execution API's clients."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from headrace.api.server import Server
 from headrace.client.admin.client import AdminClient
 from headrace.client.pipeline import PipelineClient
 from headrace.client.triggerer import TriggererClient
+from headrace.core.ledger.counters import StreamCounters
 from headrace.store import Liveness, Store, open_store
 from headrace.store.control.jobs import SECOND
 from headrace.wire.control.jobs import Blocked, Heartbeat, RegisterJob
 from headrace.wire.control.streams import LaneReport, RetryReport, StreamReport
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
-from headrace.wire.custody.backlog import SettleBacklog, Settled, SpillItem
-from headrace.wire.custody.dead_letters import ActOnDeadLetters
+from headrace.wire.custody.backlog import Settled, SpillItem
+from headrace.wire.custody.dead_letters import DeadLetterSelection
 from headrace.wire.custody.events import Cursor, DeadLetterItem, EventBatch, EventItem
+from headrace.wire.pipelines.plans import PositionBlock
 from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.plans import plan_next
+from support.processes.calls import get_backlog, load_triggers, report_failure, settle_backlog
 from support.processes.store import sqlite_of
 
 KEY = "a deployment key for tests"
@@ -127,22 +130,24 @@ class Scene:
         report = StreamReport(
             stream=STREAM,
             state="polling",
-            read=read,
-            advanced=advanced,
+            counters=StreamCounters(
+                read=read,
+                advanced=advanced,
+                filtered=read // 3,
+                spilled=3,
+                resolved=advanced,
+                ack_seconds=advanced / 4,
+                advances=8,
+                advance_errors=4 if error else 0,
+                advance_seconds=0.2,
+            ),
             outstanding=read - advanced,
-            filtered=read // 3,
             lanes_open=2,
             lanes=lanes,
             oldest_unresolved=oldest,
             held_by=held_by,
             lanes_retrying=len(retrying),
             retrying=list(retrying),
-            spilled=3,
-            resolved=advanced,
-            ack_seconds=advanced / 4,
-            advances=8,
-            advance_errors=4 if error else 0,
-            advance_seconds=0.2,
             in_flight=1,
         )
         await self.triggerer.heartbeat(Heartbeat(streams=[report]))
@@ -158,18 +163,20 @@ class Scene:
     async def settle(self, *, watch: str) -> None:
         """Answer all that is kept for a trigger."""
         trigger = self.triggers[watch]
-        items = (await self.triggerer.backlog(trigger, 0, 100)).items
+        items = (await get_backlog(self.triggerer, trigger, 0, 100)).items
         settled = [Settled(number=item.number, answer="filtered") for item in items]
-        await self.triggerer.settle(trigger, SettleBacklog(epoch=self.epochs[trigger], settled=settled))
+        await settle_backlog(self.triggerer, trigger, self.epochs[trigger], settled)
 
     async def discard_all(self) -> None:
         """Discard every open dead letter."""
         with AdminClient(self.url) as admin:
-            await asyncio.to_thread(admin.act, "discard", ActOnDeadLetters(every=True), key=KEY)
+            await asyncio.to_thread(admin.act, "discard", DeadLetterSelection(every=True), key=KEY)
 
-    async def plan(self, cursor: Cursor, scope: str = PROJECT, *, run_of: str | None = None) -> None:
+    async def plan(
+        self, cursor: Cursor, scope: str = PROJECT, *, run_of: str | None = None, positions: Sequence[PositionBlock] = ()
+    ) -> None:
         """Store the next plan of a scope, with a run of the pipeline `run_of`."""
-        await asyncio.to_thread(plan_next, self.pipeline, scope, cursor, run_of=run_of)
+        await asyncio.to_thread(plan_next, self.pipeline, scope, cursor, run_of=run_of, positions=positions)
 
     async def report(self, *runs: RunReport) -> None:
         """Report runs."""
@@ -180,7 +187,7 @@ class Scene:
         trigger = self.triggers[watch]
         failure = TriggerFailure(epoch=self.epochs[trigger], type="ConnectionError", message=message)
         for _ in range(times):
-            await self.triggerer.failure(trigger, failure)
+            await report_failure(self.triggerer, trigger, failure)
 
     async def block(self, watch: str, seconds: float, *stack: str) -> None:
         """Say with a heartbeat that a trigger blocks its triggerer."""
@@ -227,7 +234,7 @@ async def at_work(url: str, *, log_url: str | None = None) -> AsyncIterator[Scen
             ],
         )
         triggers = (await triggerer.declare(PROJECT, declared)).triggers
-        loaded = await triggerer.load(100, ["default"])
+        loaded = await load_triggers(triggerer, 100)
         with PipelineClient(url, key=KEY) as pipeline:
             job = RegisterJob(registration_id="pipeline-1", kind="pipeline", hostname="wheel-1", pid=4712, project=PROJECT, log_url=log_url)
             await asyncio.to_thread(pipeline.register, job)

@@ -1,4 +1,4 @@
-"""What the tests of the store and of the machine API share: databases to run on, a clock to turn, and short ways to make messages."""
+"""What the tests of the store and of the execution API share: databases to run on, a clock to turn, and short ways to make messages."""
 
 from __future__ import annotations
 

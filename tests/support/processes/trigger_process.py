@@ -34,10 +34,10 @@ class LocalProcess:
 
     def __init__(self, link: Channel, end: Channel) -> None:
         self.link = link
-        self.pulse = SharedHeartbeat()
+        self.heartbeat = SharedHeartbeat()
         self.pid = 0
         self.lowered = 0
-        self.executor = TriggerExecutor(end, ApiCalls(end), self.pulse)
+        self.executor = TriggerExecutor(end, ApiCalls(end), self.heartbeat)
         self._end = end
         self._task = asyncio.create_task(self._run())
         self._code = 0
@@ -46,7 +46,7 @@ class LocalProcess:
         await self._end.send(Ready())
         await self.executor.run()
 
-    async def ended(self) -> int:
+    async def wait_ended(self) -> int:
         await asyncio.wait({self._task})
         return self._code
 
@@ -71,7 +71,7 @@ class LocalProcess:
 
 async def start_local() -> RunnerProcess:
     ours, theirs = socket.socketpair()
-    return cast(RunnerProcess, LocalProcess(await Channel.over(ours), await Channel.over(theirs)))
+    return cast(RunnerProcess, LocalProcess(await Channel.open(ours), await Channel.open(theirs)))
 
 
 def local_processes(outbox: Outbox, api: Forwarder | None = None) -> TriggerProcesses:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.client.worker import WorkerClient
+from headrace.client.job import JobClient
 from headrace.project import Project
 from headrace.store.queries.task_runs import task_run_list
-from headrace.wire.task_runs import TaskRun, TaskRunResult
+from headrace.wire.task_runs import TaskRunResult, TaskRunSummary
 from headrace.worker.execution import WorkerContext
 from headrace.worker.worker import Worker
 from support.processes.execution_api import KEY, Api
@@ -45,7 +45,7 @@ class Working:
             forget()
         return self.api.store.task_runs.result(run_id)
 
-    def runs(self) -> list[TaskRun]:
+    def runs(self) -> list[TaskRunSummary]:
         with self.api.store.reading() as connection:
             return task_run_list(connection, limit=100)
 
@@ -53,7 +53,7 @@ class Working:
 @contextmanager
 def worker_on(api: Api, folder: Path, project: Project) -> Iterator[Working]:
     made = Working(api, folder, project)
-    with WorkerClient(api.url, key=KEY) as client:
+    with JobClient(api.url, key=KEY) as client:
         around = WorkerContext("flights", folder / "tables", lambda: "the session")
         names = iter(f"worker-of-test-{n}" for n in range(9))
         worker = Worker(client, project.tasks, around, next_registration=lambda: next(names))

@@ -1,10 +1,10 @@
-"""The far sides that the source contract is run against. An adapter for a new broker adds its own to `BROKERS`."""
+"""The brokers of Headrace's own upstreams, for the contract suite."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import msgspec
 
@@ -12,34 +12,18 @@ from headrace.sources.directory.upstream import Directory
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
+from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
 
 
-class Broker(Protocol):
-    """The far side, as a test drives it. `durable`: it outlives the processes that use it."""
+class FolderBroker(Broker):
+    """A folder; a lane is a file, which is moved in by rename, and appended to when more comes."""
 
-    durable: ClassVar[bool]
-
-    def put(self, lane: str, messages: Sequence[bytes]) -> None:
-        """Put messages, each the text of a JSON value, at the end of a lane."""
-
-    def upstream(self) -> Upstream:
-        """Return the upstream whose producers read all lanes."""
-
-    def close(self) -> None:
-        """Leave nothing behind in this process."""
-
-
-class FolderBroker:
-    """A folder; a lane is a file, which is put in by rename, and appended to when more comes."""
-
-    durable: ClassVar[bool] = True
-
-    def __init__(self, tmp_path: Path) -> None:
-        self._folder = tmp_path / "feed"
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "feed"
         self._folder.mkdir()
 
-    def put(self, lane: str, messages: Sequence[bytes]) -> None:
+    def send(self, lane: str, messages: Sequence[bytes]) -> None:
         data = b"".join(message + b"\n" for message in messages)
         path = self._folder / f"{lane}.jsonl"
         if path.exists():
@@ -53,20 +37,15 @@ class FolderBroker:
     def upstream(self) -> Upstream:
         return Directory(self._folder)
 
-    def close(self) -> None:
-        return
 
-
-class QueueBroker:
+class QueueBroker(Broker):
     """A queue in a file, with one sender that stays open."""
 
-    durable: ClassVar[bool] = True
-
-    def __init__(self, tmp_path: Path) -> None:
-        self._path = tmp_path / "orders.queue"
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "orders.queue"
         self._writer = QueueWriter(self._path).__enter__()
 
-    def put(self, lane: str, messages: Sequence[bytes]) -> None:
+    def send(self, lane: str, messages: Sequence[bytes]) -> None:
         self._writer.send_many(map(msgspec.Raw, messages), lane=lane)
 
     def upstream(self) -> Upstream:
@@ -76,15 +55,15 @@ class QueueBroker:
         self._writer.__exit__(None, None, None)
 
 
-class MemoryBroker:
-    """A queue in memory, of a name of its own."""
+class MemoryBroker(Broker):
+    """A queue in memory with a name of its own."""
 
     durable: ClassVar[bool] = False
 
-    def __init__(self, tmp_path: Path) -> None:
-        self._memory = Memory(str(tmp_path))
+    def __init__(self, folder: Path) -> None:
+        self._memory = Memory(str(folder))
 
-    def put(self, lane: str, messages: Sequence[bytes]) -> None:
+    def send(self, lane: str, messages: Sequence[bytes]) -> None:
         self._memory.send_many(map(msgspec.Raw, messages), lane=lane)
 
     def upstream(self) -> Upstream:
@@ -92,6 +71,3 @@ class MemoryBroker:
 
     def close(self) -> None:
         self._memory.clear()
-
-
-BROKERS: list[type[FolderBroker] | type[QueueBroker] | type[MemoryBroker]] = [FolderBroker, QueueBroker, MemoryBroker]

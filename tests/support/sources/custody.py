@@ -10,7 +10,7 @@ from headrace.store import Store
 from headrace.store.queries.audit import audit
 from headrace.store.tables.custody import lanes
 from headrace.wire.custody.backlog import Answer, BacklogItem, SettleBacklog, Settled, SpillItem
-from headrace.wire.custody.dead_letters import ActOnDeadLetters
+from headrace.wire.custody.dead_letters import DeadLetterSelection
 from headrace.wire.custody.events import DeadLetterItem, EventBatch
 from headrace.wire.custody.receipts import Answers, Audit, Receipt, TriggerAudit
 from support.processes.store import Holder
@@ -90,5 +90,5 @@ def counts(store: Store, trigger: str = "first") -> dict[str, int]:
     return {name: n for name, n in found.model_dump(exclude={"trigger", "balanced"}).items() if n}
 
 
-def some(*ids: str, **filters: Any) -> ActOnDeadLetters:
-    return ActOnDeadLetters(ids=list(ids), by="somebody", **filters)
+def some(*ids: str, **filters: Any) -> DeadLetterSelection:
+    return DeadLetterSelection(ids=list(ids), by="somebody", **filters)

@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError
 from headrace.sources.directory.upstream import Directory
-from support.sources.kit import PATIENCE, Reading
+from headrace.testing.contract.reading import Reading
+from support.sources.kit import PATIENCE
 
 NAMES = ["a.jsonl", "b.jsonl", "c.jsonl", os.fsdecode(b"d\xff.jsonl"), "e.jsonl", "long-" + "x" * 240 + ".jsonl"]
 ACKED = AdvanceOutcome(1, 0)
@@ -107,7 +108,7 @@ class World:
             return
         await self._leave()
         reading = self._reading = Reading(Directory(self.feed, "*.jsonl").producer())
-        self._pump = asyncio.create_task(reading.pump())
+        self._pump = asyncio.create_task(reading.run())
         self._taking = asyncio.create_task(self._take(reading))
 
     async def _take(self, reading: Reading) -> None:

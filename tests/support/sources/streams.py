@@ -141,22 +141,22 @@ class Runner:
     """Runs one trigger as an engine would: what it fires is bound; with `confirm` it is also confirmed at once."""
 
     def __init__(
-        self, hub: SharedStreamManager, trigger_id: int, trigger: BaseEventTrigger, *, confirm: bool = True, key: Hashable = KEY
+        self, manager: SharedStreamManager, trigger_id: int, trigger: BaseEventTrigger, *, confirm: bool = True, key: Hashable = KEY
     ) -> None:
-        self.hub, self.trigger_id, self.trigger, self.confirm, self.key = hub, trigger_id, trigger, confirm, key
+        self.manager, self.trigger_id, self.trigger, self.confirm, self.key = manager, trigger_id, trigger, confirm, key
         self.events: list[Any] = []
         self.seqs: list[int | None] = []
-        self.stream = hub.subscribe(trigger_id=trigger_id, trigger=trigger, key=key)
+        self.stream = manager.subscribe(trigger_id=trigger_id, trigger=trigger, key=key)
         self.task = asyncio.create_task(self._run())
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())  # a test that does not ask is not interested
 
     async def _run(self) -> None:
         async for event in self.trigger.filter_shared_stream(self.stream):
-            seq = self.hub.bind_pending_event(trigger_id=self.trigger_id, key=self.key)
+            seq = self.manager.bind_pending_event(trigger_id=self.trigger_id, key=self.key)
             self.seqs.append(seq)
             self.events.append(event.payload)
             if self.confirm and seq is not None:
-                self.hub.confirm_persisted([seq])
+                self.manager.confirm_persisted([seq])
 
     async def error(self) -> BaseException | None:
         """Wait for the trigger to end, and return why it did."""
@@ -166,7 +166,7 @@ class Runner:
     async def leave(self) -> None:
         self.task.cancel()
         await asyncio.wait({self.task})
-        await self.hub.unsubscribe(self.trigger_id, self.key)
+        await self.manager.unsubscribe(self.trigger_id, self.key)
 
 
 class MemoryUpstream(Upstream):
@@ -201,15 +201,15 @@ class Sink:
 
     def __init__(self, *, auto: bool = False) -> None:
         self.auto = auto
-        self.hub: SharedStreamManager | None = None
+        self.manager: SharedStreamManager | None = None
         self.events: list[Matched] = []
         self.dead: list[Malformed] = []
         self.ends: list[tuple[str, tuple[int, ...], Exception]] = []
 
     def matched(self, matched: Matched) -> None:
         self.events.append(matched)
-        if self.auto and self.hub is not None:
-            self.hub.confirm_persisted([matched.seq])
+        if self.auto and self.manager is not None:
+            self.manager.confirm_persisted([matched.seq])
 
     def malformed(self, malformed: Malformed) -> None:
         self.dead.append(malformed)
@@ -257,9 +257,9 @@ class Keeper(Sink):
         self.letters.append(poisoned)
         self._take(poisoned)
 
-    def refused(self, refused: RejectedEvent) -> None:
-        self.letters.append(refused)
-        self._take(refused)
+    def rejected(self, event: RejectedEvent) -> None:
+        self.letters.append(event)
+        self._take(event)
 
     def failed(self, key: str, trigger_id: int, error: Exception) -> None:
         self.failures.append((trigger_id, error))
@@ -272,8 +272,8 @@ class Keeper(Sink):
             if isinstance(one, Spilled):
                 for trigger_id in one.trigger_ids:
                     self.keep(trigger_id, one.lane, one.position, one.raw)
-        if self.hub is not None:
-            self.hub.confirm_persisted([one.seq for one in done])
+        if self.manager is not None:
+            self.manager.confirm_persisted([one.seq for one in done])
 
     def keep(self, trigger_id: int, lane: str, position: int | None, raw: str, attempts: int = 0) -> None:
         place = (trigger_id, lane, position, raw)
@@ -319,8 +319,8 @@ class Kept:
 class Engine:
     """Runs one registered trigger as the engine does, again after each fault; what it fires is bound, and confirmed at once."""
 
-    def __init__(self, hub: SharedStreamManager, keeper: Keeper, trigger_id: int, trigger: BaseEventTrigger) -> None:
-        self.hub, self.keeper, self.trigger_id, self.trigger = hub, keeper, trigger_id, trigger
+    def __init__(self, manager: SharedStreamManager, keeper: Keeper, trigger_id: int, trigger: BaseEventTrigger) -> None:
+        self.manager, self.keeper, self.trigger_id, self.trigger = manager, keeper, trigger_id, trigger
         self.events: list[Any] = []
         self.faults: list[int] = []
         self.seqs: list[int] = []
@@ -328,25 +328,27 @@ class Engine:
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        stream = self.hub.subscribe(trigger_id=self.trigger_id, trigger=self.trigger, key=KEY, backlog=self.keeper.backlog(self.trigger_id))
+        stream = self.manager.subscribe(
+            trigger_id=self.trigger_id, trigger=self.trigger, key=KEY, backlog=self.keeper.backlog(self.trigger_id)
+        )
         self.task = asyncio.create_task(self._run(stream))
 
     async def _run(self, stream: AsyncIterator[Any]) -> None:
         while True:
             try:
                 async for event in self.trigger.filter_shared_stream(stream):
-                    seq = self.hub.bind_pending_event(trigger_id=self.trigger_id, key=KEY)
+                    seq = self.manager.bind_pending_event(trigger_id=self.trigger_id, key=KEY)
                     self.events.append(event.payload)
                     if seq is not None:
                         self.seqs.append(seq)
                         if self.confirm:
-                            self.hub.confirm_persisted([seq])
+                            self.manager.confirm_persisted([seq])
             except StreamEnded:
                 return
             except Exception as error:
-                self.faults.append(self.hub.fault(trigger_id=self.trigger_id, key=KEY, error=error))
+                self.faults.append(self.manager.record_failure(trigger_id=self.trigger_id, key=KEY, error=error))
             await asyncio.sleep(0)
-            stream = self.hub.subscribe(
+            stream = self.manager.subscribe(
                 trigger_id=self.trigger_id, trigger=self.trigger, key=KEY, backlog=self.keeper.backlog(self.trigger_id)
             )
 
@@ -356,7 +358,7 @@ class Engine:
             self.task.cancel()
             await asyncio.wait({self.task})
             self.task = None
-        await self.hub.unsubscribe(self.trigger_id, KEY)
+        await self.manager.unsubscribe(self.trigger_id, KEY)
 
     async def restart(self) -> None:
         """What the engine does for one that was failed."""

@@ -25,7 +25,7 @@ from headrace.store.queries.status import overview
 from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.base import age_marks
 from headrace.store.tables.control import jobs, triggers
-from headrace.store.tables.custody import backlog, custody, lanes, subscriber_sets
+from headrace.store.tables.custody import backlog, lanes, subscriber_sets, trigger_answers
 from headrace.store.tables.log import events, firings, pruned_event_keys
 from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.wire.control.jobs import Heartbeat
@@ -45,7 +45,7 @@ TABLES = {
     "pruned event keys": pruned_event_keys,
     "lanes": lanes,
     "subscriber sets": subscriber_sets,
-    "books": custody,
+    "books": trigger_answers,
     "triggers": triggers,
     "task runs": task_runs,
     "events of runs": run_events,

@@ -14,7 +14,7 @@ from headrace.store.dialects.statements import BulkInsert
 from headrace.store.tables.task_runs import task_runs
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.triggers import CleanupTriggers
-from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, FinishRun, StartRun, Waiting
+from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, FinishRun, StartRun, WaitCondition
 from support.processes.store import registration
 from support.year.triggerer import Triggerer
 
@@ -75,7 +75,7 @@ class DayOfRuns:
     async def _begin(self, count: int) -> None:
         for _ in range(count):
             awaited = AwaitedTrigger(classpath="some.Trigger", kwargs={"queue": "orders"})
-            waiting = Waiting(method="collect", kwargs='{"day":1}', trigger=awaited)
+            waiting = WaitCondition(method="collect", kwargs='{"day":1}', trigger=awaited)
             run_id = self._random.randbytes(16).hex()
             self._store.task_runs.start("flights", StartRun(run_id=run_id, task="submit", waiting=waiting))
             self._alive.append((run_id, 0))

@@ -1,4 +1,7 @@
-"""A triggerer's streams in one process with the api's store: a real folder and a real hub, on the real way into the store, without HTTP."""
+"""A triggerer's streams in one process with the api's store.
+
+A real folder and a real manager, on the real way into the store, without HTTP.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,15 @@ from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.stream_reports import heartbeat
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem
-from headrace.wire.custody.receipts import LaneMarks, StreamBooks, SubscriberSetDefined, SubscriberSetDefinition
+from headrace.wire.custody.receipts import (
+    CountReceipts,
+    FindLaneOffsets,
+    LaneOffsets,
+    ReceiptCount,
+    SubscriberSetDefined,
+    SubscriberSetDefinition,
+)
+from support.processes.api_twin import ApiTwin
 from support.processes.store import Holder
 from support.sources.streams import KEY, Feed, Kept, reads
 
@@ -32,8 +43,8 @@ POLL_SECONDS = 0.02
 READY = '{"ready":true}'
 
 
-class StoreControl:
-    """Those calls of the machine API that streams make, straight to the store of `owner`."""
+class StoreControl(ApiTwin):
+    """Those calls of the execution API that streams make, straight to the store of `owner`."""
 
     def __init__(self, owner: Holder) -> None:
         self._owner = owner
@@ -41,11 +52,11 @@ class StoreControl:
     async def store(self, batch: EventBatch) -> BatchStored:
         return stored(await asyncio.wrap_future(self._owner.store.log.append_later(self._owner.job_id, batch)))
 
-    async def books(self, stream: str) -> StreamBooks:
-        return self._owner.store.stream_logs.books(self._owner.job_id, stream)
+    async def count_receipts(self, wanted: CountReceipts) -> ReceiptCount:
+        return self._owner.store.stream_logs.count_receipts(self._owner.job_id, wanted.stream)
 
-    async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
-        return self._owner.store.custody.marks(self._owner.job_id, stream, lanes)
+    async def marks(self, wanted: FindLaneOffsets) -> LaneOffsets:
+        return self._owner.store.custody.marks(self._owner.job_id, wanted.stream, wanted.lanes)
 
     async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
         return self._owner.store.custody.define(self._owner.job_id, subscriber_set)
@@ -61,9 +72,9 @@ class Triggerer:
         self._watches = {one: WatchTrigger(upstream=folder) for one in owner.epochs}
         self._outbox = Outbox()
         control = cast(TriggererApi, StoreControl(owner))
-        sealer = OutboxSink(self._outbox, lambda seq: self.hub.mark_rejected(seq), _ended, _failed)
-        self.hub = SharedStreamManager(sink=sealer, recorder=ApiReceiptRecorder(control, self._outbox))
-        self._uploader = Uploader(control, self._outbox, self.hub, lambda ids: {one: self.owner.epochs.get(one, 0) for one in ids})
+        sealer = OutboxSink(self._outbox, lambda seq: self.manager.mark_rejected(seq), _ended, _failed)
+        self.manager = SharedStreamManager(sink=sealer, recorder=ApiReceiptRecorder(control, self._outbox))
+        self._uploader = Uploader(control, self._outbox, self.manager, lambda ids: {one: self.owner.epochs.get(one, 0) for one in ids})
         self._feed = Feed()
         self._reads = reads(self._feed)
         self._filters: dict[int, asyncio.Task[None]] = {}
@@ -76,19 +87,19 @@ class Triggerer:
 
     async def close(self) -> None:
         """Stop every stream."""
-        await self.hub.stop_all()
+        await self.manager.stop_all()
         for task in [*self._tasks, *self._filters.values()]:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._filters.values(), return_exceptions=True)
 
     async def reopen(self) -> float:
         """Open the folder's stream anew; return the seconds until its first line was read, of a file that is there already."""
-        await self.hub.stop(self.key)
-        read = self.hub.statistics(self.key).read
+        await self.manager.stop(self.key)
+        read = self.manager.statistics(self.key).counters.read
         put(self.path / "opened.jsonl", [b'{"opened":true}'])
         begun = perf_counter()
-        self.hub.watch(triggers=self._watches, key=self.key)
-        await self._until(lambda: self.hub.statistics(self.key).read > read)
+        self.manager.watch(triggers=self._watches, key=self.key)
+        await self._until(lambda: self.manager.statistics(self.key).counters.read > read)
         took = perf_counter() - begun
         await self._settled()
         return took
@@ -106,7 +117,7 @@ class Triggerer:
     def join(self, trigger_id: int) -> None:
         """Begin the filter of a task run's trigger: it fires on the raw event that has its number."""
         trigger = self._reads(lambda raw: raw == trigger_id)
-        stream = self.hub.subscribe(trigger_id=trigger_id, trigger=trigger, key=KEY, backlog=Kept())
+        stream = self.manager.subscribe(trigger_id=trigger_id, trigger=trigger, key=KEY, backlog=Kept())
         filtered = trigger.filter_shared_stream(stream)
         self._filters[trigger_id] = asyncio.create_task(self._fire(trigger_id, filtered))
 
@@ -116,28 +127,28 @@ class Triggerer:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        await self.hub.unregister(trigger_ids=[trigger_id], key=KEY)
+        await self.manager.unregister(trigger_ids=[trigger_id], key=KEY)
 
     async def deliver(self, raws: Sequence[int]) -> None:
         """Give raw events to the triggers of task runs, and wait until all are advanced."""
-        before = self.hub.statistics(KEY).advanced
+        before = self.manager.statistics(KEY).counters.advanced
         self._feed.feed(*raws)
-        await self._until(lambda: self.hub.statistics(KEY).advanced >= before + len(raws))
+        await self._until(lambda: self.manager.statistics(KEY).counters.advanced >= before + len(raws))
         self._feed.batches.clear()
 
     async def heartbeat(self) -> bytes:
         """Return what the triggerer would tell the api of its streams."""
-        return await heartbeat(self.hub, self.hub.keys())
+        return await heartbeat(self.manager, self.manager.keys())
 
     async def _fire(self, trigger_id: int, filtered: AsyncIterator[Any]) -> None:
         async for _ in filtered:
-            seq = self.hub.bind_pending_event(trigger_id=trigger_id, key=KEY)
+            seq = self.manager.bind_pending_event(trigger_id=trigger_id, key=KEY)
             item = EventItem(id=f"fired-{trigger_id}", source="queue", type="fired", payload=READY, firings=[trigger_id])
             self._outbox.put(OutboxItem(item, seq))
 
     async def _settled(self) -> None:
         """Wait until the folder holds no file to read, and nothing read is owed."""
-        await self._until(lambda: not _has_files(self.path) and self.hub.statistics(self.key).outstanding == 0)
+        await self._until(lambda: not _has_files(self.path) and self.manager.statistics(self.key).outstanding == 0)
 
     async def _until(self, condition: Any) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -11,9 +11,9 @@ from headrace.api.alerts import MAX_ALERTS, alerts_of
 from headrace.store.db.outages import Outage
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.control.streams import LaneReport, RetryReport
-from headrace.wire.pipelines.scopes import ScopeStatus, Underway
+from headrace.wire.pipelines.scopes import RunningBatchSummary, ScopeStatus
 from headrace.wire.status.alerts import Alert
-from headrace.wire.status.status import Counts, EventCount, JobStatus, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
+from headrace.wire.status.status import EventCount, JobStatus, ListSizes, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -60,9 +60,11 @@ WELL: dict[str, dict[str, Any]] = {
     "nothing at all": {},
     "everything runs": {"jobs": BOTH, "triggers": [trigger()], "pipelines": [PIPELINE], "scopes": [scope(running_since=ago(1000))]},
     "one event came just now": {"jobs": BOTH, "scopes": [scope(lag=1, updated=ago(4000), behind_since=ago(1), running_since=ago(1000))]},
-    "a batch is underway": {
+    "a batch is running": {
         "jobs": BOTH,
-        "scopes": [scope(lag=9, updated=ago(50), behind_since=ago(50), underway=Underway(batch=2, events=9, since=ago(50)))],
+        "scopes": [
+            scope(lag=9, updated=ago(50), behind_since=ago(50), running_batch=RunningBatchSummary(batch=2, events=9, since=ago(50)))
+        ],
     },
     "a pipeline starts Spark": {
         "jobs": [job("pipeline", 2, started=ago(30))],
@@ -95,7 +97,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "a scope stands": ({"jobs": BOTH, "scopes": [scope(lag=1, **STANDS, running_since=ago(1000))]}, [("error", "scope:flights")]),
     "a scope that a driver of another one does not run": ({"jobs": BOTH, "scopes": [scope(lag=1, **STANDS)]}, [("error", "scope:flights")]),
     "a batch does not end": (
-        {"jobs": BOTH, "scopes": [scope(lag=1, underway=Underway(batch=2, events=9, since=ago(700)))]},
+        {"jobs": BOTH, "scopes": [scope(lag=1, running_batch=RunningBatchSummary(batch=2, events=9, since=ago(700)))]},
         [("error", "scope:flights")],
     ),
     "a parked trigger": ({"jobs": [job()], "triggers": [trigger(state="parked", failure="E: no")]}, [("error", "trigger:legs")]),
@@ -153,7 +155,7 @@ def test_errors_come_before_warnings_and_many_of_a_kind_are_summed() -> None:
 
 def test_those_that_the_status_does_not_list_are_counted() -> None:
     some = [trigger(f"t{n}", state="parked", failure="E: no") for n in range(20)]
-    found = alerts_of(status(triggers=some, counts=Counts(jobs={"triggerer": 1}, triggers={"parked": 10_000})))
+    found = alerts_of(status(triggers=some, counts=ListSizes(jobs={"triggerer": 1}, triggers={"parked": 10_000})))
     assert len(found) == 6
     assert found[5].summary == "9,995 more triggers are parked."
 

@@ -16,7 +16,7 @@ def test_what_has_come_is_one_run_or_one_each() -> None:
 
 
 def test_a_debounce_waits_for_silence_but_not_for_more_than_it_may_hold() -> None:
-    policy = Debounce(seconds=5, most=4)
+    policy = Debounce(seconds=5, max_events=4)
     assert due_batches(policy, 3, 0, 0, 5 * SECOND - 1) == []
     assert due_batches(policy, 3, 0, 0, 5 * SECOND) == [3]
     assert due_batches(policy, 9, 0, SECOND, 5 * SECOND) == [4, 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.restart_policy import LONG_LIFE, MOST, RestartDecision, next_restart
+from headrace.core.restart_policy import LONG_LIFE, MAX_WAIT_SECONDS, RestartDecision, next_restart
 
 
 def test_waits_double_up_to_a_bound_and_then_there_is_none() -> None:
@@ -25,5 +25,5 @@ def test_a_clock_that_was_set_back_is_a_short_life() -> None:
 @given(st.integers(0, 10_000), st.floats(-1e9, 1e9), st.integers(0, 100), st.floats(0, 1, exclude_max=True), st.booleans())
 def test_every_wait_is_bounded_and_an_upstream_parks_nobody(before: int, lived: float, limit: int, spread: float, upstream: bool) -> None:
     verdict = next_restart(before, lived, limit, spread, upstream=upstream)
-    assert verdict.retry_in is None or 0.5 < verdict.retry_in <= MOST
+    assert verdict.retry_in is None or 0.5 < verdict.retry_in <= MAX_WAIT_SECONDS
     assert verdict.retry_in is not None or (not upstream and verdict.restarts > limit)

@@ -10,28 +10,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.core import task_run
-from headrace.core.task_run import ALLOWED, ENDS, MOST_ATTEMPTS, TERMINAL, TIMED_OUT, Continuation, State, Step, TaskRunState
+from headrace.core.task_run import ALLOWED, ENDS, MAX_ATTEMPTS, TERMINAL, TIMED_OUT, Continuation, State, Step, TaskRunState
 from headrace.errors import IllegalStep
 
 STATES: tuple[State, ...] = ("scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled")
 STEPS: dict[Step, Callable[[TaskRunState], TaskRunState]] = {
     "claim": lambda run: task_run.claim(run, 7),
-    "lose": task_run.lose,
+    "worker_lost": task_run.worker_lost,
     "defer": lambda run: task_run.defer(run, Continuation("collect", "{}")),
     "finish": lambda run: task_run.finish(run, "succeeded", "1"),
     "fire": lambda run: task_run.fire(run, "some.type", '{"a": 1}'),
     "expire": task_run.expire,
-    "strand": lambda run: task_run.strand(run, "gone"),
+    "trigger_lost": lambda run: task_run.trigger_lost(run, "gone"),
     "cancel": task_run.cancel,
 }
 LEADS_TO: dict[tuple[Step, State], State] = {
     ("claim", "scheduled"): "running",
-    ("lose", "running"): "scheduled",
+    ("worker_lost", "running"): "scheduled",
     ("defer", "running"): "deferred",
     ("finish", "running"): "succeeded",
     ("fire", "deferred"): "scheduled",
     ("expire", "deferred"): "failed",
-    ("strand", "deferred"): "failed",
+    ("trigger_lost", "deferred"): "failed",
     ("cancel", "scheduled"): "cancelled",
     ("cancel", "running"): "cancelled",
     ("cancel", "deferred"): "cancelled",
@@ -45,7 +45,7 @@ def test_every_step_from_every_state_leads_where_the_table_says_or_nowhere(step:
     if (step, state) in LEADS_TO:
         assert STEPS[step](run).state == LEADS_TO[step, state]
     else:
-        with pytest.raises(IllegalStep, match=f"{state} cannot {step}"):
+        with pytest.raises(IllegalStep, match=f"{state} cannot take the step {step}"):
             STEPS[step](run)
         assert state not in ALLOWED[step]
 
@@ -68,14 +68,14 @@ def test_a_timeout_fails_the_run_unless_it_names_a_method_for_it() -> None:
 
 def test_a_task_that_kills_its_workers_does_so_five_times() -> None:
     run = task_run.begin("{}")
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         assert run.state == "scheduled"
-        run = task_run.lose(task_run.claim(run, 1))
+        run = task_run.worker_lost(task_run.claim(run, 1))
     assert (run.state, run.error) == ("failed", "5 workers ended while they ran it.")
 
 
 def test_a_run_that_goes_on_has_all_its_attempts_again() -> None:
-    run = task_run.claim(task_run.lose(task_run.claim(task_run.begin("{}"), 1)), 2)
+    run = task_run.claim(task_run.worker_lost(task_run.claim(task_run.begin("{}"), 1)), 2)
     assert run.attempt == 2
     run = task_run.claim(task_run.fire(task_run.defer(run, Continuation("go", "{}")), "t", "1"), 3)
     assert (run.attempt, run.step, run.epoch) == (1, 1, 4)
@@ -85,7 +85,7 @@ def test_a_run_that_goes_on_has_all_its_attempts_again() -> None:
     ("kwargs", "spliced"), [("{}", '{"event":[1]}'), (' { "a": 1 } ', '{"a": 1,"event":[1]}'), ("{ }", '{"event":[1]}')]
 )
 def test_the_payload_is_spliced_in_as_it_is(kwargs: str, spliced: str) -> None:
-    assert task_run.splice(kwargs, "event", "[1]") == spliced
+    assert task_run.with_argument(kwargs, "event", "[1]") == spliced
 
 
 class AnyRun(RuleBasedStateMachine):
@@ -121,7 +121,7 @@ class AnyRun(RuleBasedStateMachine):
     @precondition(lambda self: self.run.state == "running")
     @rule()
     def lose(self) -> None:
-        self.step(task_run.lose(self.run))
+        self.step(task_run.worker_lost(self.run))
 
     @precondition(lambda self: self.run.state == "deferred")
     @rule(type=st.sampled_from(["t", *TERMINAL]), payload=st.recursive(st.none() | st.text(), lambda inner: st.lists(inner), max_leaves=4))
@@ -157,7 +157,7 @@ class AnyRun(RuleBasedStateMachine):
         assert run.step == self.waits == self.over + (run.state == "deferred"), "exactly one thing ends a wait"
         assert run.state != "running" or run.holder is not None
         assert run.state == "deferred" or run.wait.timeout_at is None
-        assert run.attempt <= MOST_ATTEMPTS
+        assert run.attempt <= MAX_ATTEMPTS
         assert isinstance(json.loads(run.wait.kwargs), dict)
 
 

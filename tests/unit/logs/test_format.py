@@ -19,13 +19,13 @@ import structlog
 
 from headrace.core.tracing import event_trace, run_trace_id, traceparent_in
 from headrace.logs.context import run_log, run_target
-from headrace.logs.follower import follow, later_job
+from headrace.logs.follower import follow, next_job_log
 from headrace.logs.names import LogName, run_log_name, trigger_log
 from headrace.logs.read_tokens import ReadTokens
 from headrace.logs.reader import read_page
-from headrace.logs.server import LogServerConfig, serving, serving_in_thread
+from headrace.logs.server import LogServerConfig, serve_logs, serve_logs_in_thread
 from headrace.logs.setup import TargetHandler, configure, masks, process_handler
-from headrace.logs.writer import Bounds, LogFiles
+from headrace.logs.writer import LogFiles, LogLimits
 from headrace.triggerer.context import EventOrigin, TriggerContext, current_trigger, log_as
 from headrace.triggerer.trigger_log import trigger_target
 
@@ -67,7 +67,7 @@ def logged(root: Path, name: LogName) -> list[dict[str, Any]]:
     return [] if page is None else [json.loads(line) for line in page.data.splitlines()]
 
 
-async def test_each_trigger_has_its_lines_and_nobody_elses(said: io.StringIO, tmp_path: Path) -> None:
+async def test_each_trigger_log_has_only_its_own_lines(said: io.StringIO, tmp_path: Path) -> None:
     async def work(trigger_id: int) -> None:
         with running(trigger_id):
             for n in range(20):
@@ -90,7 +90,7 @@ async def test_each_trigger_has_its_lines_and_nobody_elses(said: io.StringIO, tm
     assert "and 0" not in said.getvalue(), "what libraries say at INFO floods the process's log"
 
 
-def test_a_line_says_which_raw_event_the_filter_is_at_unless_it_says_otherwise(said: io.StringIO, tmp_path: Path) -> None:
+def test_a_line_names_the_filters_current_raw_event_by_default(said: io.StringIO, tmp_path: Path) -> None:
     place = EventOrigin("queue:q", "one", 7, "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
     at: list[EventOrigin | None] = [place]
     with log_as(TriggerContext(7, "legs.united", "trigger-7-job-3.log", lambda: at[-1])):
@@ -154,8 +154,8 @@ async def next_lines(source: AsyncIterator[bytes], count: int) -> list[bytes]:
     return found
 
 
-async def test_whoever_follows_misses_nothing_while_files_begin_and_go(tmp_path: Path) -> None:
-    files = LogFiles(tmp_path, refuse, Bounds(file_bytes=200, files=1000))
+async def test_a_follower_misses_no_line_while_files_rotate(tmp_path: Path) -> None:
+    files = LogFiles(tmp_path, refuse, LogLimits(file_bytes=200, files=1000))
     written = [f"line {n}".encode() for n in range(500)]
 
     def write() -> None:
@@ -171,20 +171,20 @@ async def test_whoever_follows_misses_nothing_while_files_begin_and_go(tmp_path:
         assert await next_lines(source, 1) == [b"one more"]
 
 
-async def test_following_goes_on_with_the_next_job(tmp_path: Path) -> None:
+async def test_following_continues_with_the_next_job(tmp_path: Path) -> None:
     files = LogFiles(tmp_path, refuse)
-    async with aclosing(follow(tmp_path, trigger_log(7, 0), 0, later_job(tmp_path))) as source:
+    async with aclosing(follow(tmp_path, trigger_log(7, 0), 0, next_job_log(tmp_path))) as source:
         for job in (3, 4, 12):
             files.append(trigger_log(7, job), f"job {job}\n".encode())
             assert await next_lines(source, 1) == [f"job {job}".encode()]
 
 
-async def test_a_process_serves_its_logs_to_who_has_a_pass(tmp_path: Path) -> None:
+async def test_logs_are_served_to_requests_with_a_token(tmp_path: Path) -> None:
     LogFiles(tmp_path, refuse).append(NAME, b"one\n")
     path = "/logs/triggers/7/3"
     passes = ReadTokens("the key")
     async with (
-        serving(LogServerConfig(tmp_path, "the key", "http://127.0.0.1:1", "host")) as url,
+        serve_logs(LogServerConfig(tmp_path, "the key", "http://127.0.0.1:1", "host")) as url,
         httpx.AsyncClient(base_url=url, verify=False, timeout=60) as http,
     ):
         assert url.startswith("http://127.0.0.1:")
@@ -192,23 +192,23 @@ async def test_a_process_serves_its_logs_to_who_has_a_pass(tmp_path: Path) -> No
         async def ask(given: str, to: str = path, **query: str) -> httpx.Response:
             return await http.get(to, headers={"Authorization": f"Bearer {given}"}, params=query)
 
-        good = passes.make(path, time.time())
+        good = passes.create(path, time.time())
         assert (await ask(good)).content == b"one\n"
         assert (await ask(good, after="4")).content == b""
         assert (await ask(good, after="-1")).status_code == 400
-        for bad in ("x", "the-key", passes.make("/logs/triggers/8/3", time.time()), passes.make(path, time.time() - 3600)):
+        for bad in ("x", "the-key", passes.create("/logs/triggers/8/3", time.time()), passes.create(path, time.time() - 3600)):
             assert (await ask(bad)).status_code == 401
-        assert (await ask(ReadTokens("another key").make(path, time.time()))).status_code == 401
+        assert (await ask(ReadTokens("another key").create(path, time.time()))).status_code == 401
         for trick in ("/logs/triggers/7/..%2f3", "/logs/triggers/7/%D9%A3", "/logs/triggers/../7/3"):
-            assert (await ask(passes.make(trick, time.time()), trick)).status_code in (401, 404)
-        assert (await ask(passes.make("/logs/runs/..%2F..%2Fetc", time.time()), "/logs/runs/..%2F..%2Fetc")).content == b""
+            assert (await ask(passes.create(trick, time.time()), trick)).status_code in (401, 404)
+        assert (await ask(passes.create("/logs/runs/..%2F..%2Fetc", time.time()), "/logs/runs/..%2F..%2Fetc")).content == b""
 
 
 def test_a_process_without_a_loop_serves_its_logs_too(tmp_path: Path) -> None:
 
     LogFiles(tmp_path, refuse).append(run_log_name("r"), b"one\n")
-    with serving_in_thread(LogServerConfig(tmp_path, "k", "http://127.0.0.1:1", "host")) as url:
-        headers = {"Authorization": f"Bearer {ReadTokens('k').make('/logs/runs/r', time.time())}"}
+    with serve_logs_in_thread(LogServerConfig(tmp_path, "k", "http://127.0.0.1:1", "host")) as url:
+        headers = {"Authorization": f"Bearer {ReadTokens('k').create('/logs/runs/r', time.time())}"}
         assert httpx.get(f"{url}/logs/runs/r", headers=headers, trust_env=False, timeout=60).content == b"one\n"
 
 

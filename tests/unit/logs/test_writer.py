@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.logs.format import LONGEST, decode, encode, printable, render
+from headrace.logs.format import MAX_LINE_BYTES, decode, encode, printable, render
 from headrace.logs.names import parse_trigger_log, run_log_name, trigger_log
 from headrace.logs.reader import jobs_with_logs, offset_of_last, read_page
 from headrace.logs.segments import segments
-from headrace.logs.writer import Bounds, LogFiles
+from headrace.logs.writer import LogFiles, LogLimits
 
 NAME = trigger_log(7, 3)
 
@@ -41,8 +41,8 @@ def lines(count: int, first: int = 0) -> list[bytes]:
     return [f"line {n}\n".encode() for n in range(first, first + count)]
 
 
-def test_what_is_written_is_read_whatever_the_size_of_the_files(tmp_path: Path) -> None:
-    files = LogFiles(tmp_path, refuse, Bounds(file_bytes=100, files=1000))
+def test_written_lines_are_read_for_any_file_size(tmp_path: Path) -> None:
+    files = LogFiles(tmp_path, refuse, LogLimits(file_bytes=100, files=1000))
     for line in lines(200):
         files.append(NAME, line)
     assert len(segments(tmp_path, NAME)) > 10
@@ -51,14 +51,14 @@ def test_what_is_written_is_read_whatever_the_size_of_the_files(tmp_path: Path) 
 
 
 def test_two_processes_that_write_to_one_log_lose_and_overlap_nothing(tmp_path: Path) -> None:
-    writers = [LogFiles(tmp_path, refuse, Bounds(file_bytes=100, files=1000)) for _ in range(2)]
+    writers = [LogFiles(tmp_path, refuse, LogLimits(file_bytes=100, files=1000)) for _ in range(2)]
     for number, line in enumerate(lines(200)):
         writers[number // 3 % 2].append(NAME, line)
     assert all_of(tmp_path) == (0, b"".join(lines(200)))
 
 
-def test_a_process_whose_file_was_removed_meanwhile_goes_on_with_the_last(tmp_path: Path) -> None:
-    idle, busy = (LogFiles(tmp_path, refuse, Bounds(file_bytes=100, files=3)) for _ in range(2))
+def test_a_process_whose_file_was_removed_continues_with_the_last_file(tmp_path: Path) -> None:
+    idle, busy = (LogFiles(tmp_path, refuse, LogLimits(file_bytes=100, files=3)) for _ in range(2))
     idle.append(NAME, b"first\n")
     for line in lines(100):
         busy.append(NAME, line)
@@ -66,8 +66,8 @@ def test_a_process_whose_file_was_removed_meanwhile_goes_on_with_the_last(tmp_pa
     assert all_of(tmp_path)[1].endswith(b"line 99\nlast\n")
 
 
-def test_the_oldest_lines_go_and_an_offset_still_means_the_same(tmp_path: Path) -> None:
-    files = LogFiles(tmp_path, refuse, Bounds(file_bytes=100, files=3))
+def test_offsets_stay_valid_when_the_oldest_lines_are_deleted(tmp_path: Path) -> None:
+    files = LogFiles(tmp_path, refuse, LogLimits(file_bytes=100, files=3))
     whole = b""
     for line in lines(200):
         files.append(NAME, line)
@@ -78,7 +78,7 @@ def test_the_oldest_lines_go_and_an_offset_still_means_the_same(tmp_path: Path) 
     assert len(segments(tmp_path, NAME)) == 3
 
 
-def test_another_process_goes_on_where_the_last_one_stopped_and_ends_its_broken_line(tmp_path: Path) -> None:
+def test_a_new_process_appends_after_ending_a_broken_line(tmp_path: Path) -> None:
     LogFiles(tmp_path, refuse).append(NAME, b"whole\n")
     with (tmp_path / NAME.folder / NAME.file).open("ab") as file:
         file.write(b"bro")
@@ -90,7 +90,7 @@ def test_another_process_goes_on_where_the_last_one_stopped_and_ends_its_broken_
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_the_last_lines(tmp_path_factory: pytest.TempPathFactory, there: int, wanted: int) -> None:
     root = tmp_path_factory.mktemp("logs")
-    files = LogFiles(root, refuse, Bounds(file_bytes=64, files=1000))
+    files = LogFiles(root, refuse, LogLimits(file_bytes=64, files=1000))
     for line in lines(there):
         files.append(NAME, line)
     files.close()
@@ -98,8 +98,8 @@ def test_the_last_lines(tmp_path_factory: pytest.TempPathFactory, there: int, wa
     assert there == 0 or all_of(root, after)[1] == b"".join(lines(min(there, wanted), max(0, there - wanted)))
 
 
-def test_a_folder_keeps_so_many_logs(tmp_path: Path) -> None:
-    files = LogFiles(tmp_path, refuse, Bounds(folder_files=10))
+def test_a_folder_has_a_limited_number_of_logs(tmp_path: Path) -> None:
+    files = LogFiles(tmp_path, refuse, LogLimits(folder_files=10))
     for job in range(1, 31):
         files.append(trigger_log(7, job), b"x\n")
     known = jobs_with_logs(tmp_path, 7)
@@ -108,7 +108,7 @@ def test_a_folder_keeps_so_many_logs(tmp_path: Path) -> None:
 
 
 def test_threads_do_not_tear_lines(tmp_path: Path) -> None:
-    files = LogFiles(tmp_path, refuse, Bounds(file_bytes=2_000, files=1000, open_files=1))
+    files = LogFiles(tmp_path, refuse, LogLimits(file_bytes=2_000, files=1000, open_files=1))
     names = [NAME, trigger_log(8, 3)]
 
     def write(number: int) -> None:
@@ -123,7 +123,7 @@ def test_threads_do_not_tear_lines(tmp_path: Path) -> None:
     assert sorted(all_of(tmp_path)[1].splitlines()) == sorted(f"{number}:{n}".encode() for number in range(4) for n in range(0, 300, 2))
 
 
-def test_a_full_disk_is_told_once_and_never_raises(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_never_raises(tmp_path: Path) -> None:
     (tmp_path / "triggers").write_text("in the way")
     told: list[OSError] = []
     files = LogFiles(tmp_path, told.append)
@@ -161,7 +161,7 @@ def test_no_run_id_leads_out_of_the_folder(tmp_path: Path, run_id: str) -> None:
     assert read_page(tmp_path, name) is not None
 
 
-def test_a_uuid_is_found_by_its_name_and_others_are_told_apart() -> None:
+def test_run_logs_are_named_by_uuid_or_digest() -> None:
     assert run_log_name("01234567-89ab-cdef-0123-456789abcdef").file == "run-01234567-89ab-cdef-0123-456789abcdef.log"
     assert run_log_name("a") != run_log_name("A")
 
@@ -169,7 +169,7 @@ def test_a_uuid_is_found_by_its_name_and_others_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "file", ["trigger-1-job-2.log/..", "../trigger-1-job-2.log", "trigger--1-job-2.log", "trigger-\u0661-job-2.log", "x", ""]
 )
-def test_what_is_no_trigger_log_is_none(file: str) -> None:
+def test_other_file_names_are_not_trigger_logs(file: str) -> None:
     assert parse_trigger_log(file) is None
 
 
@@ -192,7 +192,7 @@ def test_a_line_is_one_line_of_printable_json_and_comes_back(fields: dict[str, o
 
 
 @given(st.text())
-def test_what_people_see_cannot_steer_their_terminal(text: str) -> None:
+def test_rendered_lines_have_no_control_characters(text: str) -> None:
     for line in (text, encode({"event": text, "level": text, text: text, "timestamp": text, "logger": text})):
         assert all(part.isprintable() for part in render(line).split("\n"))
     assert printable(text).isprintable()
@@ -208,7 +208,7 @@ def test_ansi_newlines_and_forged_lines_are_seen_as_what_they_are() -> None:
     assert "\n" not in shown
 
 
-def test_what_is_too_long_or_strange_is_still_a_line() -> None:
+def test_overlong_or_odd_values_still_make_one_line() -> None:
     circle: list[object] = []
     circle.append(circle)
 
@@ -216,7 +216,7 @@ def test_what_is_too_long_or_strange_is_still_a_line() -> None:
         def __repr__(self) -> str:
             raise RuntimeError("no")
 
-    line = encode({"event": "e" * 10 * LONGEST, "x": "é" * LONGEST, "many": list(range(LONGEST))})
-    assert len(line.encode()) <= LONGEST
+    line = encode({"event": "e" * 10 * MAX_LINE_BYTES, "x": "é" * MAX_LINE_BYTES, "many": list(range(MAX_LINE_BYTES))})
+    assert len(line.encode()) <= MAX_LINE_BYTES
     assert decode(line) is not None
     assert decode(encode({"event": "x", "circle": circle, "broken": Broken()})) is not None

@@ -6,12 +6,12 @@ from headrace.process.child import RestartHistory
 
 
 def test_the_first_failure_costs_no_wait() -> None:
-    assert RestartHistory().backoff(lived=0.1) == 0.0
+    assert RestartHistory().backoff(uptime=0.1) == 0.0
 
 
 def test_short_lives_in_a_row_wait_longer_each_time_and_then_give_up() -> None:
     record = RestartHistory()
-    waits = [record.backoff(lived=1.0) for _ in range(6)]
+    waits = [record.backoff(uptime=1.0) for _ in range(6)]
     assert waits[:5] == [0.0, 1.0, 2.0, 4.0, 8.0]
     assert waits[5] is None
     assert record.restarts == 5
@@ -20,5 +20,5 @@ def test_short_lives_in_a_row_wait_longer_each_time_and_then_give_up() -> None:
 def test_a_long_life_clears_the_record() -> None:
     record = RestartHistory()
     for _ in range(4):
-        record.backoff(lived=1.0)
-    assert record.backoff(lived=60.0) == 0.0
+        record.backoff(uptime=1.0)
+    assert record.backoff(uptime=60.0) == 0.0

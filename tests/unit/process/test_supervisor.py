@@ -124,7 +124,7 @@ async def test_waiting_until_ready_ends_when_the_child_fails_for_good(tmp_path: 
             await fleet.start(spec("wrong", "import sys; sys.exit(2)", tmp_path), ready=never)
 
 
-async def test_children_lose_their_standard_input_with_the_fleet(tmp_path: Path) -> None:
+async def test_children_lose_their_standard_input_with_the_supervisor(tmp_path: Path) -> None:
     """What the lifeline rests on: a child's standard input ends when its supervisor is gone."""
     async with ProcessSupervisor(tmp_path / "logs", lambda _: None) as fleet:
         task = await fleet.start(spec("held", WAIT_FOR_PARENT, tmp_path, ends=True))
@@ -140,10 +140,10 @@ async def test_a_child_whose_disk_is_full_says_so_and_is_not_given_up_on(tmp_pat
     notices: list[str] = []
     monkeypatch.setattr("headrace.process.child.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     monkeypatch.setattr("headrace.process.child.RestartHistory.backoff", lambda *_, **__: None)  # as after six short lives
-    monkeypatch.setattr("headrace.process.supervisor._FULL_PAUSE", 0.01)
+    monkeypatch.setattr("headrace.process.supervisor._FULL_DISK_PAUSE", 0.01)
     async with ProcessSupervisor(tmp_path / "logs", notices.append) as fleet:
         await fleet.start(spec("one", ANNOUNCE + "raise SystemExit(1)", tmp_path))
         await appeared(tmp_path, "one", 3)
         assert not fleet._failed.done()
-    assert f"error: The disk is full: {tmp_path / 'logs'} takes no more" in notices[0]
-    assert "hint: Make room on the disk" in notices[0]
+    assert f"error: The disk is full: {tmp_path / 'logs'} has no space" in notices[0]
+    assert "hint: Free space on the disk" in notices[0]

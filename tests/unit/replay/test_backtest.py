@@ -41,7 +41,7 @@ def asked(*events: Replayed) -> dict[str, TriggerReport]:
     return {report.trigger: report for report in backtest(TRIGGERS, cast(RawEvents, events), lambda *_: None)}
 
 
-def test_a_trigger_is_asked_about_its_own_streams_events_only() -> None:
+def test_a_trigger_receives_only_events_of_its_own_stream() -> None:
     reports = asked(
         replayed(1, {"id": "c1"}, COMMITS.source, "commit.all"),
         replayed(2, {"id": "n1", "n": 4, "by": "ada"}, "ada", "number.all"),  # a source of its own: known by what fired
@@ -51,6 +51,6 @@ def test_a_trigger_is_asked_about_its_own_streams_events_only() -> None:
     assert [report.note for report in reports.values() if report.note] == []
 
 
-def test_a_history_that_knows_no_streams_is_put_before_everybody() -> None:
+def test_a_history_without_streams_goes_to_all_triggers() -> None:
     reports = asked(replayed(1, {"id": "n1", "n": 4, "by": "ada"}, None), replayed(2, {"id": "n2", "n": 5, "by": "ada"}, None))
     assert {name: report.fired for name, report in reports.items()} == {"commit.all": 2, "number.all": 2, "number.even": 1}

@@ -43,6 +43,16 @@ def test_a_folder_with_too_few_or_too_many_modules_fails(project: Path, capsys: 
     assert f"src/headrace/fleet has {number} modules" in error
 
 
+@pytest.mark.parametrize(
+    ("folder", "module", "fails"), [("sources", "producer", False), ("sources", "queue", True), ("fleet", "producer", True)]
+)
+def test_two_modules_suffice_for_a_broker(project: Path, capsys: pytest.CaptureFixture[str], folder: str, module: str, fails: bool) -> None:
+    write(project / "CONTRIBUTING.md", f"`{folder}/`")
+    for path in ("__init__", "a", "b", "c", "nats/__init__", "nats/upstream", f"nats/{module}"):
+        write(project / f"src/headrace/{folder}/{path}.py")
+    assert bool(errors(project, capsys)) is fails
+
+
 def test_a_file_of_too_many_lines_fails(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project / "src/headrace/lorry.py", "\n" * MAX_LINES)
     assert errors(project, capsys) == []

@@ -16,16 +16,16 @@ from support.sources.streams import KEY, STOP, Feed, Reads, Runner, other_tasks,
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[SharedStreamManager]:
+async def manager() -> AsyncIterator[SharedStreamManager]:
     manager = SharedStreamManager(advance_attempts=1)
     yield manager
     await manager.stop_all()
     assert not manager.keys()
 
 
-async def test_all_who_subscribe_in_one_go_get_the_first_raw_event(hub: SharedStreamManager) -> None:
+async def test_all_who_subscribe_in_one_go_get_the_first_raw_event(manager: SharedStreamManager) -> None:
     feed = Feed("abc")
-    runners = [Runner(hub, number, reads(feed)()) for number in range(5)]
+    runners = [Runner(manager, number, reads(feed)()) for number in range(5)]
     await until(lambda: len(feed.advanced) == 3)
     assert [runner.events for runner in runners] == [["a", "b", "c"]] * 5
     assert feed.outcomes == [AdvanceOutcome(5, 0)] * 3
@@ -33,38 +33,38 @@ async def test_all_who_subscribe_in_one_go_get_the_first_raw_event(hub: SharedSt
     for runner in runners:
         await runner.leave()
     assert feed.closed == 1
-    assert not hub.keys()
+    assert not manager.keys()
     assert not other_tasks()
 
 
-async def test_a_key_is_needed_and_an_id_subscribes_once(hub: SharedStreamManager) -> None:
+async def test_a_key_is_needed_and_an_id_subscribes_once(manager: SharedStreamManager) -> None:
     trigger = reads(Feed())()
     with pytest.raises(StreamError, match="not None"):
-        hub.subscribe(trigger_id=1, trigger=trigger, key=None)
-    hub.subscribe(trigger_id=1, trigger=trigger, key=KEY)
+        manager.subscribe(trigger_id=1, trigger=trigger, key=None)
+    manager.subscribe(trigger_id=1, trigger=trigger, key=KEY)
     with pytest.raises(StreamError, match="already"):
-        hub.subscribe(trigger_id=1, trigger=trigger, key=KEY)
-    assert hub.keys() == (KEY,)
+        manager.subscribe(trigger_id=1, trigger=trigger, key=KEY)
+    assert manager.keys() == (KEY,)
 
 
-async def test_serialize_that_raises_leaves_nothing_behind(hub: SharedStreamManager) -> None:
+async def test_serialize_that_raises_leaves_nothing_behind(manager: SharedStreamManager) -> None:
     class Unwritable(Reads):
         def serialize(self) -> tuple[str, dict[str, Any]]:
             raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        hub.subscribe(trigger_id=1, trigger=Unwritable(), key=KEY)
-    assert not hub.keys()
+        manager.subscribe(trigger_id=1, trigger=Unwritable(), key=KEY)
+    assert not manager.keys()
     assert not other_tasks()
 
 
-async def test_a_producer_that_cannot_be_made_ends_the_stream(hub: SharedStreamManager) -> None:
+async def test_a_producer_that_cannot_be_made_ends_the_stream(manager: SharedStreamManager) -> None:
     class Unmakeable(Reads):
         @classmethod
         def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
             raise ConnectionError("no broker")
 
-    runner = Runner(hub, 1, Unmakeable())
+    runner = Runner(manager, 1, Unmakeable())
     error = await runner.error()
     assert isinstance(error, StreamEnded)
     assert isinstance(error.__cause__, ConnectionError)
@@ -72,14 +72,14 @@ async def test_a_producer_that_cannot_be_made_ends_the_stream(hub: SharedStreamM
 
 
 @pytest.mark.parametrize(("end", "cause"), [(ConnectionError("gone"), ConnectionError), (STOP, StreamEnded)])
-async def test_a_poll_that_ends_tells_all_and_the_next_gets_a_fresh_stream(hub: SharedStreamManager, end: object, cause: type) -> None:
+async def test_a_poll_that_ends_tells_all_and_the_next_gets_a_fresh_stream(manager: SharedStreamManager, end: object, cause: type) -> None:
     feed = Feed(["a"])
-    runners = [Runner(hub, number, reads(feed)()) for number in range(3)]
+    runners = [Runner(manager, number, reads(feed)()) for number in range(3)]
     await until(lambda: feed.advanced)
     feed.feed(end)
-    await until(lambda: not hub.keys())
+    await until(lambda: not manager.keys())
     again = Feed(["b"])
-    fresh = Runner(hub, 9, reads(again)())
+    fresh = Runner(manager, 9, reads(again)())
     for runner in runners:
         error = await runner.error()
         assert isinstance(error, StreamEnded)
@@ -89,33 +89,33 @@ async def test_a_poll_that_ends_tells_all_and_the_next_gets_a_fresh_stream(hub: 
     assert fresh.events == ["b"]
     assert feed.closed == 1
     assert not again.closed
-    assert hub.statistics(KEY).read == 2, "the counts go on"
+    assert manager.statistics(KEY).counters.read == 2, "the counts go on"
 
 
-async def test_a_stream_is_evicted_in_the_step_in_which_its_subscribers_are_told(hub: SharedStreamManager) -> None:
+async def test_a_stream_is_evicted_in_the_step_in_which_its_subscribers_are_told(manager: SharedStreamManager) -> None:
     feed = Feed([ConnectionError("gone")])
     keys: list[object] = []
 
     async def watch() -> None:
-        stream = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+        stream = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
         with pytest.raises(StreamEnded):
             await anext(stream)
-        keys.append(hub.keys())
+        keys.append(manager.keys())
 
     await watch()
     assert keys == [()]
 
 
-async def test_the_last_to_leave_evicts_before_it_waits(hub: SharedStreamManager) -> None:
+async def test_the_last_to_leave_evicts_before_it_waits(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
     feed.hold[None] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.running)
     leaving = asyncio.create_task(runner.leave())
-    await until(lambda: not hub.keys())
+    await until(lambda: not manager.keys())
     assert not leaving.done()
     again = Feed(["b"])
-    fresh = Runner(hub, 1, reads(again)())
+    fresh = Runner(manager, 1, reads(again)())
     await until(lambda: fresh.events)
     assert not leaving.done()
     feed.hold[None].set()
@@ -124,13 +124,13 @@ async def test_the_last_to_leave_evicts_before_it_waits(hub: SharedStreamManager
     assert feed.closed == 1
 
 
-async def test_a_cancelled_unsubscribe_is_cancelled_and_the_stream_stops_nonetheless(hub: SharedStreamManager) -> None:
+async def test_a_cancelled_unsubscribe_is_cancelled_and_the_stream_stops_nonetheless(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
     feed.hold[None] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.running)
     leaving = asyncio.create_task(runner.leave())
-    await until(lambda: not hub.keys())
+    await until(lambda: not manager.keys())
     leaving.cancel()
     await asyncio.wait({leaving})
     assert leaving.cancelled()
@@ -140,41 +140,41 @@ async def test_a_cancelled_unsubscribe_is_cancelled_and_the_stream_stops_nonethe
     await until(lambda: not other_tasks())
 
 
-async def test_several_leave_at_once(hub: SharedStreamManager) -> None:
+async def test_several_leave_at_once(manager: SharedStreamManager) -> None:
     feed = Feed(range(5))
-    runners = [Runner(hub, number, reads(feed)()) for number in range(10)]
+    runners = [Runner(manager, number, reads(feed)()) for number in range(10)]
     await until(lambda: feed.advanced)
     await asyncio.gather(*(runner.leave() for runner in runners))
     assert feed.closed == 1
     assert not other_tasks()
 
 
-async def test_leaving_what_one_is_not_in_changes_nothing(hub: SharedStreamManager) -> None:
-    await hub.unsubscribe(1, "unknown")
-    runner = Runner(hub, 1, reads(Feed())())
-    await hub.unsubscribe(2, KEY)
-    assert hub.keys() == (KEY,)
+async def test_leaving_what_one_is_not_in_changes_nothing(manager: SharedStreamManager) -> None:
+    await manager.unsubscribe(1, "unknown")
+    runner = Runner(manager, 1, reads(Feed())())
+    await manager.unsubscribe(2, KEY)
+    assert manager.keys() == (KEY,)
     await runner.leave()
 
 
-async def test_leaving_before_the_stream_has_started_opens_nothing(hub: SharedStreamManager) -> None:
+async def test_leaving_before_the_stream_has_started_opens_nothing(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
-    hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
-    await hub.unsubscribe(1, KEY)
+    manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    await manager.unsubscribe(1, KEY)
     assert not feed.opened
     assert not feed.closed
     assert not other_tasks()
 
 
-async def test_stop_advances_what_is_resolved_and_leaves_the_rest(hub: SharedStreamManager) -> None:
+async def test_stop_advances_what_is_resolved_and_leaves_the_rest(manager: SharedStreamManager) -> None:
     feed = Feed([("x", 1), ("y", 2), ("y", 3)])
     feed.hold["x"] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(runner.seqs) == 3)
-    hub.confirm_persisted([seq for seq in runner.seqs[:1] if seq is not None])
+    manager.confirm_persisted([seq for seq in runner.seqs[:1] if seq is not None])
     await until(lambda: feed.running)
-    hub.confirm_persisted([seq for seq in runner.seqs[1:2] if seq is not None])
-    stopping = asyncio.create_task(hub.stop_all())
+    manager.confirm_persisted([seq for seq in runner.seqs[1:2] if seq is not None])
+    stopping = asyncio.create_task(manager.stop_all())
     await settle()
     assert not stopping.done(), "an advance is in flight"
     feed.hold["x"].set()
@@ -185,56 +185,58 @@ async def test_stop_advances_what_is_resolved_and_leaves_the_rest(hub: SharedStr
     assert isinstance(await runner.error(), StreamEnded)
 
 
-async def test_stop_all_wakes_one_that_waits_on_an_empty_queue(hub: SharedStreamManager) -> None:
-    runners = [Runner(hub, number, reads(Feed())(), key=number) for number in range(3)]
+async def test_stop_all_wakes_one_that_waits_on_an_empty_queue(manager: SharedStreamManager) -> None:
+    runners = [Runner(manager, number, reads(Feed())(), key=number) for number in range(3)]
     await settle()
-    await hub.stop_all()
+    await manager.stop_all()
     for runner in runners:
         assert isinstance(await runner.error(), StreamEnded)
     assert not other_tasks()
 
 
-async def test_a_cancelled_stream_task_is_no_zombie(hub: SharedStreamManager) -> None:
+async def test_a_cancelled_stream_task_is_no_zombie(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.advanced)
     for task in other_tasks() - {runner.task}:
         task.cancel()
     assert isinstance(await runner.error(), StreamEnded)
-    assert not hub.keys()
+    assert not manager.keys()
     await until(lambda: feed.closed)
     await until(lambda: not other_tasks())
 
 
-@pytest.mark.parametrize("name", ["headrace pump", "headrace timer"])
-async def test_a_fault_in_an_own_task_ends_the_stream_loudly(hub: SharedStreamManager, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["headrace advancer", "headrace timer"])
+async def test_a_fault_in_an_own_task_ends_the_stream_loudly(
+    manager: SharedStreamManager, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fault(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    broken = {"headrace pump": "take_ready", "headrace timer": "deadline"}[name]
-    monkeypatch.setattr(f"headrace.core.ledger.ledger.Ledger.{broken}", fault)
+    broken = {"headrace advancer": "ledger.Ledger.take_ready", "headrace timer": "subscribers.SubscriberRegistry.deadline"}[name]
+    monkeypatch.setattr(f"headrace.core.ledger.{broken}", fault)
     feed = Feed(["a"])
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     error = await runner.error()
     assert isinstance(error, StreamEnded)
-    assert not hub.keys()
+    assert not manager.keys()
     await until(lambda: feed.closed)
 
 
-async def test_a_producer_that_does_not_close_is_logged(hub: SharedStreamManager) -> None:
+async def test_a_producer_that_does_not_close_is_logged(manager: SharedStreamManager) -> None:
     class Clings(Feed):
         async def aclose(self) -> None:
             await super().aclose()
             raise ConnectionError("still here")
 
     feed = Clings(["a"])
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.advanced)
     await runner.leave()
     assert feed.closed == 1
 
 
-async def test_an_upstream_that_ignores_its_cancellation_ends_all_the_same(hub: SharedStreamManager) -> None:
+async def test_an_upstream_that_ignores_its_cancellation_ends_all_the_same(manager: SharedStreamManager) -> None:
     class Stubborn(Feed):
         async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
             for number in range(10):
@@ -244,13 +246,13 @@ async def test_an_upstream_that_ignores_its_cancellation_ends_all_the_same(hub: 
                     yield number, (None, number, number)
 
     feed = Stubborn()
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await settle()
     await runner.leave()
     assert feed.closed == 1
     assert runner.events == []
 
 
-async def test_statistics_of_a_key_never_seen(hub: SharedStreamManager) -> None:
-    statistics = hub.statistics(("a", "tuple"))
-    assert (statistics.stream, statistics.state, statistics.read) == ("('a', 'tuple')", "ended", 0)
+async def test_statistics_of_a_key_never_seen(manager: SharedStreamManager) -> None:
+    statistics = manager.statistics(("a", "tuple"))
+    assert (statistics.stream, statistics.state, statistics.counters.read) == ("('a', 'tuple')", "ended", 0)

@@ -11,10 +11,10 @@ from headrace.streams.manager import SharedStreamManager
 from support.sources.streams import KEY, Engine, Feed, Keeper, reads, settle, until
 
 WAYS: dict[str, Callable[[SharedStreamManager], Awaitable[None]]] = {
-    "unsubscribe": lambda hub: hub.unsubscribe(3, KEY),
-    "unregister": lambda hub: hub.unregister(trigger_ids=[1, 2], key=KEY),
-    "stop": lambda hub: hub.stop(KEY),
-    "stop_all": lambda hub: hub.stop_all(),
+    "unsubscribe": lambda manager: manager.unsubscribe(3, KEY),
+    "unregister": lambda manager: manager.unregister(trigger_ids=[1, 2], key=KEY),
+    "stop": lambda manager: manager.stop(KEY),
+    "stop_all": lambda manager: manager.stop_all(),
 }
 
 
@@ -23,26 +23,26 @@ WAYS: dict[str, Callable[[SharedStreamManager], Awaitable[None]]] = {
 @pytest.mark.parametrize("before", [0, 2, 5])
 async def test_cancelled_after_any_number_of_turns_nothing_is_left(way: str, turns: int, before: int) -> None:
     feed, keeper = Feed(range(5)), Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper)
+    manager = keeper.manager = SharedStreamManager(sink=keeper)
     alone = way == "unsubscribe"
     mine = asyncio.all_tasks()
     engines: list[Engine] = []
     if alone:
-        hub.subscribe(trigger_id=3, trigger=reads(feed)(), key=KEY)
+        manager.subscribe(trigger_id=3, trigger=reads(feed)(), key=KEY)
     else:
-        hub.register(trigger_ids=[1, 2], key=KEY)
-        engines.append(Engine(hub, keeper, 1, reads(feed)()))
+        manager.register(trigger_ids=[1, 2], key=KEY)
+        engines.append(Engine(manager, keeper, 1, reads(feed)()))
         engines[0].start()
     await settle(before)
-    leaving = asyncio.ensure_future(WAYS[way](hub))
+    leaving = asyncio.ensure_future(WAYS[way](manager))
     await settle(turns)
     was_done = leaving.done()
     leaving.cancel()
     await asyncio.wait({leaving})
     assert leaving.cancelled() != was_done, "a cancellation is not swallowed"
-    await WAYS[way](hub)
+    await WAYS[way](manager)
     await until(lambda: not asyncio.all_tasks() - mine)
-    assert not hub.keys()
+    assert not manager.keys()
     assert feed.opened <= feed.closed <= 1
     assert feed.advanced == sorted(feed.advanced)
 
@@ -50,11 +50,11 @@ async def test_cancelled_after_any_number_of_turns_nothing_is_left(way: str, tur
 @pytest.mark.parametrize("turns", range(12))
 async def test_a_filter_that_is_cancelled_in_its_drain_loses_nothing(turns: int) -> None:
     feed, keeper = Feed([5, 6]), Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper)
+    manager = keeper.manager = SharedStreamManager(sink=keeper)
     for number in range(5):
         keeper.keep(1, "old", number, f"\x1e{number}")
-    hub.register(trigger_ids=[1], key=KEY)
-    engine = Engine(hub, keeper, 1, reads(feed)())
+    manager.register(trigger_ids=[1], key=KEY)
+    engine = Engine(manager, keeper, 1, reads(feed)())
     engine.start()
     await settle(turns)
     await engine.stop()
@@ -64,4 +64,4 @@ async def test_a_filter_that_is_cancelled_in_its_drain_loses_nothing(turns: int)
     assert len(engine.events) <= 8, "at most what it was at comes again"
     await until(lambda: not keeper.backlog(1).entries)
     await until(lambda: feed.advanced == [5, 6])
-    await hub.stop_all()
+    await manager.stop_all()

@@ -52,55 +52,55 @@ class Rejects(Reads):
 
 def scene(*registered: int, **bounds: Any) -> tuple[Keeper, SharedStreamManager]:
     keeper = Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper, **bounds)
-    hub.register(trigger_ids=registered, key=KEY)
-    return keeper, hub
+    manager = keeper.manager = SharedStreamManager(sink=keeper, **bounds)
+    manager.register(trigger_ids=registered, key=KEY)
+    return keeper, manager
 
 
-def engine(hub: SharedStreamManager, keeper: Keeper, feed: Feed, kind: type[Reads]) -> Engine:
-    made = Engine(hub, keeper, 1, type("Bound", (kind,), {"feed": feed})())
+def engine(manager: SharedStreamManager, keeper: Keeper, feed: Feed, kind: type[Reads]) -> Engine:
+    made = Engine(manager, keeper, 1, type("Bound", (kind,), {"feed": feed})())
     made.start()
     return made
 
 
 async def test_equal_ones_are_spilled_each_with_an_id() -> None:
     feed = NoPositions([TICK] * 5)
-    keeper, hub = scene(1, 2)
-    engine(hub, keeper, feed, Reads)
+    keeper, manager = scene(1, 2)
+    engine(manager, keeper, feed, Reads)
     await until(lambda: len(feed.advanced) == 5)
     assert [spill.position for spill in keeper.spills] == [None] * 5
     assert len({spill.delivery_id for spill in keeper.spills}) == 5
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 async def test_failures_of_equal_ones_are_counted_apart() -> None:
     feed = NoPositions([TICK] * 8)
-    keeper, hub = scene(1, max_attempts=3)
-    raising = engine(hub, keeper, feed, RaisesOnce)
+    keeper, manager = scene(1, max_attempts=3)
+    raising = engine(manager, keeper, feed, RaisesOnce)
     await until(lambda: len(raising.events) == 8)
     assert raising.faults == [1] * 8
     assert not keeper.letters
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 async def test_equal_ones_that_are_rejected_have_letters_with_ids() -> None:
     feed = NoPositions([TICK] * 5)
-    keeper, hub = scene(1)
-    engine(hub, keeper, feed, Rejects)
+    keeper, manager = scene(1)
+    engine(manager, keeper, feed, Rejects)
     await until(lambda: len(feed.advanced) == 5)
     letters = [letter for letter in keeper.letters if isinstance(letter, RejectedEvent)]
     assert len({letter.delivery_id for letter in letters}) == 5
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 @pytest.mark.parametrize("kind", [Feed, NoPositions])
 async def test_watches_get_an_id_only_where_there_is_no_position(kind: type[Feed]) -> None:
     feed = kind([TICK] * 3)
-    keeper, hub = scene()
-    hub.watch(triggers={7: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.id")}, key=KEY)
+    keeper, manager = scene()
+    manager.watch(triggers={7: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.id")}, key=KEY)
     await until(lambda: len(feed.advanced) == 3)
     ids = [matched.delivery_id for matched in keeper.events]
     assert len(set(ids)) == (3 if kind is NoPositions else 1)
     assert (None in ids) is (kind is Feed)
-    await hub.stop_all()
+    await manager.stop_all()
     await asyncio.sleep(0)

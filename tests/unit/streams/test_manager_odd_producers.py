@@ -70,10 +70,10 @@ async def test_an_odd_lane_or_position_is_one_dead_letter_for_all(what: str) -> 
     for odd in ODD_LANES if what == "lane" else ODD_POSITIONS:
         feed, keeper = Odd([("x", {"n": 1}), ("odd", {"n": 2}), ("x", {"n": 3})]), Keeper()
         setattr(feed, what, odd)
-        hub = keeper.hub = SharedStreamManager(sink=keeper)
-        hub.register(trigger_ids=[1], key=KEY)
-        hub.watch(triggers={2: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
-        engine = Engine(hub, keeper, 1, reads(feed)())
+        manager = keeper.manager = SharedStreamManager(sink=keeper)
+        manager.register(trigger_ids=[1], key=KEY)
+        manager.watch(triggers={2: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
+        engine = Engine(manager, keeper, 1, reads(feed)())
         engine.start()
         await until(lambda: len(feed.advanced) == 3)  # noqa: B023
         assert engine.events == [{"n": 1}, {"n": 3}]
@@ -84,7 +84,7 @@ async def test_an_odd_lane_or_position_is_one_dead_letter_for_all(what: str) -> 
         letter.reason.encode()
         outcomes = dict(zip((raw["n"] for raw in feed.advanced), feed.outcomes, strict=True))
         assert outcomes == {1: AdvanceOutcome(2, 0), 2: AdvanceOutcome(0, 0, 2), 3: AdvanceOutcome(2, 0)}
-        await hub.stop_all()
+        await manager.stop_all()
         await engine.stop()
         assert feed.closed == 1
 
@@ -92,29 +92,29 @@ async def test_an_odd_lane_or_position_is_one_dead_letter_for_all(what: str) -> 
 async def test_what_has_no_lane_waits_until_all_before_it_is_advanced() -> None:
     feed = Odd([("x", 1), ("odd", 2), ("x", 3)])
     feed.lane = raises(ValueError("no"))
-    hub = SharedStreamManager()
-    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    manager = SharedStreamManager()
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: runner.events == [1])
     assert feed.advanced == []
-    hub.confirm_persisted([seq for seq in runner.seqs if seq is not None])
+    manager.confirm_persisted([seq for seq in runner.seqs if seq is not None])
     await until(lambda: runner.events == [1, 3])
     assert feed.advanced == [1, 2]
-    await hub.stop_all()
+    await manager.stop_all()
     await runner.leave()
 
 
 @pytest.mark.parametrize("lane", ["a\udcff.jsonl", "a\0b", "x" * 3000, ("tuple", "\udcff"), 7, None])
 async def test_any_lane_has_a_name_that_can_be_stored(lane: Any) -> None:
     feed, keeper = Feed(), Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper)
-    hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed))}, key=KEY)
+    manager = keeper.manager = SharedStreamManager(sink=keeper)
+    manager.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed))}, key=KEY)
     feed.feed((lane, {"n": 1}))
     await until(lambda: feed.advanced)
     [event] = keeper.events
     event.lane.encode()
     assert "\0" not in event.lane
     assert len(event.lane) <= 500
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 class OddMapping(dict[str, Any]):
@@ -175,9 +175,9 @@ ODD_RAWS = [
 async def test_an_odd_raw_event_is_one_dead_letter_of_the_watch_and_of_the_one_who_is_away(number: int) -> None:
     raw = ODD_RAWS[number]
     feed, keeper = Feed([("x", raw), ("x", {"a": 1})]), Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper)
-    hub.register(trigger_ids=[1], key=KEY)
-    hub.watch(triggers={2: WatchTrigger(upstream=MemoryUpstream.of(feed), match={"a": [1]})}, key=KEY)
+    manager = keeper.manager = SharedStreamManager(sink=keeper)
+    manager.register(trigger_ids=[1], key=KEY)
+    manager.watch(triggers={2: WatchTrigger(upstream=MemoryUpstream.of(feed), match={"a": [1]})}, key=KEY)
     await until(lambda: len(feed.advanced) == 2)
     assert sum(2 in letter.trigger_ids for letter in keeper.dead) <= 1
     assert len(keeper.dead) + len(keeper.spills) <= 3
@@ -187,8 +187,8 @@ async def test_an_odd_raw_event_is_one_dead_letter_of_the_watch_and_of_the_one_w
         assert isinstance(letter.raw.data, bytes)
     for spill in keeper.spills:
         spill.raw.encode()
-    assert hub.keys() == (KEY,)
-    await hub.stop_all()
+    assert manager.keys() == (KEY,)
+    await manager.stop_all()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -206,20 +206,20 @@ async def test_what_an_upstream_raises_ends_its_stream_with_an_error_that_can_be
             raise error
 
     feed, keeper = Raises(), Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper)
+    manager = keeper.manager = SharedStreamManager(sink=keeper)
     trigger = WatchTrigger(upstream=MemoryUpstream.of(feed))
     if where == "make":
         made = SharedStreamManager(sink=keeper)
         upstream = trigger.upstream
         upstream.producer = raises(error)  # type: ignore[method-assign]
-        hub = made
+        manager = made
         MemoryUpstream.feeds[KEY] = None  # type: ignore[assignment]
-    hub.watch(triggers={1: trigger}, key=KEY)
+    manager.watch(triggers={1: trigger}, key=KEY)
     await until(lambda: keeper.ends)
     [(_, _, ended)] = keeper.ends
     str(ended).encode()
-    assert not hub.keys()
-    await hub.stop_all()
+    assert not manager.keys()
+    await manager.stop_all()
     await until(lambda: not other_tasks())
 
 
@@ -230,11 +230,11 @@ async def test_what_is_no_pair_ends_the_stream(item: Any) -> None:
             yield item
 
     keeper = Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper)
-    hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(Wrong()))}, key=KEY)
+    manager = keeper.manager = SharedStreamManager(sink=keeper)
+    manager.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(Wrong()))}, key=KEY)
     await until(lambda: keeper.ends)
     assert "not (raw_event, broker_payload)" in str(keeper.ends[0][2])
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -252,10 +252,10 @@ async def test_what_advance_raises_is_a_failed_advance_and_is_tried_again(error:
             await super().aclose()
             raise error
 
-    hub, feed = SharedStreamManager(advance_backoff=(0.001, 0.001)), Raises([("x", 1)])
-    runner = Runner(hub, 1, reads(feed)())
+    manager, feed = SharedStreamManager(advance_backoff=(0.001, 0.001)), Raises([("x", 1)])
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.advanced == [1])
-    assert hub.statistics(KEY).advance_errors == 2
+    assert manager.statistics(KEY).counters.advance_errors == 2
     await runner.leave()
     assert feed.closed == 1
     await until(lambda: not other_tasks())
@@ -299,43 +299,43 @@ class Stubborn(SharedStreamProducer):
 @pytest.mark.parametrize("where", ["poll", "generator", "advance", "aclose"])
 @pytest.mark.parametrize("how", ["stop", "unsubscribe", "stop_all"])
 async def test_stopping_has_an_end_whatever_the_producer_does(where: str, how: str) -> None:
-    hub = SharedStreamManager(close_timeout=0.3, advance_timeout=1000)
+    manager = SharedStreamManager(close_timeout=0.3, advance_timeout=1000)
     producer: Any = Stubborn(where)
-    runner = Runner(hub, 1, reads(producer)())
+    runner = Runner(manager, 1, reads(producer)())
     await until(lambda: producer.hangs or where in ("generator", "aclose"))
     await until(lambda: runner.events)
     if how == "unsubscribe":
         await runner.leave()
     else:
-        await (hub.stop(KEY) if how == "stop" else hub.stop_all())
-    assert not hub.keys()
-    assert hub.statistics(KEY).left_behind == 1
+        await (manager.stop(KEY) if how == "stop" else manager.stop_all())
+    assert not manager.keys()
+    assert manager.statistics(KEY).left_behind == 1
     producer.let_go.set()
     await runner.leave()
     await until(lambda: not other_tasks())
-    assert hub.statistics(KEY).left_behind == 0
+    assert manager.statistics(KEY).left_behind == 0
 
 
 async def test_a_poll_that_swallows_one_cancellation_is_cancelled_again() -> None:
-    hub = SharedStreamManager(close_timeout=0.3)
+    manager = SharedStreamManager(close_timeout=0.3)
     producer: Any = Stubborn("poll", swallows=1)
-    runner = Runner(hub, 1, reads(producer)())
+    runner = Runner(manager, 1, reads(producer)())
     await until(lambda: producer.hangs)
-    await hub.stop_all()
-    assert hub.statistics(KEY).left_behind == 0
+    await manager.stop_all()
+    assert manager.statistics(KEY).left_behind == 0
     assert isinstance(await runner.error(), StreamEnded)
     await until(lambda: not other_tasks())
 
 
 async def test_an_advance_that_does_not_end_is_left_behind_and_named() -> None:
-    hub = SharedStreamManager(close_timeout=0.2, advance_timeout=0.02)
+    manager = SharedStreamManager(close_timeout=0.2, advance_timeout=0.02)
     producer: Any = Stubborn("advance")
-    runner = Runner(hub, 1, reads(producer)())
+    runner = Runner(manager, 1, reads(producer)())
     error = await runner.error()
     assert isinstance(error, StreamEnded)
     assert isinstance(error.__cause__, StreamError)
     assert "left behind" in str(error)
-    assert hub.statistics(KEY).left_behind == 1
+    assert manager.statistics(KEY).left_behind == 1
     await runner.leave()
     producer.let_go.set()
     await until(lambda: not other_tasks())

@@ -18,14 +18,14 @@ def seqs(runner: Runner) -> list[int]:
 
 
 async def test_an_event_is_acked_when_all_that_was_derived_is_persisted() -> None:
-    hub, feed = SharedStreamManager(), Feed(["a", "b"])
-    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    manager, feed = SharedStreamManager(), Feed(["a", "b"])
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(runner.events) == 2)
     await settle()
     assert feed.advanced == []
-    hub.confirm_persisted([*seqs(runner)[:1], -1, 12345])
+    manager.confirm_persisted([*seqs(runner)[:1], -1, 12345])
     await until(lambda: feed.advanced == ["a"])
-    hub.confirm_persisted(seqs(runner)[:1])
+    manager.confirm_persisted(seqs(runner)[:1])
     await settle()
     assert feed.advanced == ["a"]
     await runner.leave()
@@ -33,21 +33,21 @@ async def test_an_event_is_acked_when_all_that_was_derived_is_persisted() -> Non
 
 
 async def test_skipped_events_resolve_when_the_filter_goes_on() -> None:
-    hub, feed = SharedStreamManager(), Feed(range(4))
-    runner = Runner(hub, 1, reads(feed)(lambda raw: raw == 2))
+    manager, feed = SharedStreamManager(), Feed(range(4))
+    runner = Runner(manager, 1, reads(feed)(lambda raw: raw == 2))
     await until(lambda: len(feed.advanced) == 4)
     assert runner.events == [2]
-    statistics = hub.statistics(KEY)
-    assert (statistics.read, statistics.advanced, statistics.filtered) == (4, 4, 3)
+    statistics = manager.statistics(KEY)
+    assert (statistics.counters.read, statistics.counters.advanced, statistics.counters.filtered) == (4, 4, 3)
     await runner.leave()
 
 
 async def test_who_must_answer_is_fixed_at_fan_out() -> None:
-    hub, feed = SharedStreamManager(), Feed(["a"])
-    first = Runner(hub, 1, reads(feed)(), confirm=False)
+    manager, feed = SharedStreamManager(), Feed(["a"])
+    first = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: first.events)
-    late = Runner(hub, 2, reads(feed)())
-    hub.confirm_persisted(seqs(first))
+    late = Runner(manager, 2, reads(feed)())
+    manager.confirm_persisted(seqs(first))
     await until(lambda: feed.advanced == ["a"])
     assert feed.outcomes == [AdvanceOutcome(1, 0)]
     assert late.events == []
@@ -56,8 +56,8 @@ async def test_who_must_answer_is_fixed_at_fan_out() -> None:
 
 
 async def test_without_a_subscriber_that_lives_events_advance_with_nobody_counted() -> None:
-    hub, feed = SharedStreamManager(ack_timeout=0.02), Feed(["a"])
-    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    manager, feed = SharedStreamManager(ack_timeout=0.02), Feed(["a"])
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
     assert isinstance(await runner.error(), AckTimeout)
     feed.feed("b")
     await until(lambda: feed.advanced == ["a", "b"])
@@ -67,21 +67,21 @@ async def test_without_a_subscriber_that_lives_events_advance_with_nobody_counte
 
 
 async def test_one_that_leaves_acks_what_it_is_at_and_fails_what_it_never_pulled() -> None:
-    hub, feed = SharedStreamManager(), Feed(range(3))
-    stays = Runner(hub, 1, reads(feed)())
-    leaves = hub.subscribe(trigger_id=2, trigger=reads(feed)(), key=KEY)
+    manager, feed = SharedStreamManager(), Feed(range(3))
+    stays = Runner(manager, 1, reads(feed)())
+    leaves = manager.subscribe(trigger_id=2, trigger=reads(feed)(), key=KEY)
     assert await anext(leaves) == 0
     await until(lambda: len(stays.events) == 3)
-    await hub.unsubscribe(2, KEY)
+    await manager.unsubscribe(2, KEY)
     await until(lambda: len(feed.advanced) == 3)
     assert feed.outcomes == [AdvanceOutcome(2, 0), AdvanceOutcome(1, 1), AdvanceOutcome(1, 1)]
     await stays.leave()
 
 
 async def test_ack_timeout_fails_the_one_that_does_not_answer_and_nobody_else() -> None:
-    hub, feed = SharedStreamManager(ack_timeout=0.05), Feed(["a"])
-    stuck = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
-    good = Runner(hub, 2, reads(feed)())
+    manager, feed = SharedStreamManager(ack_timeout=0.05), Feed(["a"])
+    stuck = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    good = Runner(manager, 2, reads(feed)())
     await until(lambda: feed.advanced)
     assert feed.outcomes == [AdvanceOutcome(1, 1)]
     with pytest.raises(AckTimeout):
@@ -89,19 +89,19 @@ async def test_ack_timeout_fails_the_one_that_does_not_answer_and_nobody_else() 
     feed.feed("b")
     await until(lambda: feed.advanced == ["a", "b"])
     assert feed.outcomes[1] == AdvanceOutcome(1, 0)
-    assert hub.statistics(KEY).failed == 1
+    assert manager.statistics(KEY).counters.failed == 1
     assert not good.task.done()
-    await hub.unsubscribe(1, KEY)
+    await manager.unsubscribe(1, KEY)
     await good.leave()
 
 
 async def test_one_that_left_without_its_confirmation_times_out_too() -> None:
-    hub, feed = SharedStreamManager(ack_timeout=0.05), Feed(["a"])
-    stays = Runner(hub, 1, reads(feed)())
-    leaves = Runner(hub, 2, reads(feed)(), confirm=False)
+    manager, feed = SharedStreamManager(ack_timeout=0.05), Feed(["a"])
+    stays = Runner(manager, 1, reads(feed)())
+    leaves = Runner(manager, 2, reads(feed)(), confirm=False)
     await until(lambda: leaves.events)
     await leaves.leave()
-    again = Runner(hub, 2, reads(feed)())
+    again = Runner(manager, 2, reads(feed)())
     await until(lambda: feed.advanced)
     assert feed.outcomes == [AdvanceOutcome(1, 1)]
     assert not again.task.done(), "the new subscription owes nothing"
@@ -110,9 +110,9 @@ async def test_one_that_left_without_its_confirmation_times_out_too() -> None:
 
 
 async def test_block_pauses_the_poll_and_loses_nothing() -> None:
-    hub, feed = SharedStreamManager(max_subscriber_queue=2), Feed(range(20))
-    slow = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
-    fast = Runner(hub, 2, reads(feed)())
+    manager, feed = SharedStreamManager(max_subscriber_queue=2), Feed(range(20))
+    slow = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    fast = Runner(manager, 2, reads(feed)())
     await settle()
     assert feed.read == 2
     for expected in range(20):
@@ -120,45 +120,45 @@ async def test_block_pauses_the_poll_and_loses_nothing() -> None:
         await settle(5)
         assert feed.read <= expected + 3
     await until(lambda: fast.events == list(range(20)))
-    await hub.unsubscribe(1, KEY)
+    await manager.unsubscribe(1, KEY)
     await fast.leave()
     assert feed.outcomes == [AdvanceOutcome(2, 0)] * 20
 
 
 async def test_a_full_subscriber_that_leaves_lets_the_poll_go_on() -> None:
-    hub, feed = SharedStreamManager(max_subscriber_queue=1), Feed(range(5))
-    hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
-    fast = Runner(hub, 2, reads(feed)())
+    manager, feed = SharedStreamManager(max_subscriber_queue=1), Feed(range(5))
+    manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    fast = Runner(manager, 2, reads(feed)())
     await settle()
     assert feed.read == 1
-    await hub.unsubscribe(1, KEY)
+    await manager.unsubscribe(1, KEY)
     await until(lambda: len(feed.advanced) == 5)
     await fast.leave()
 
 
 async def test_fail_fails_the_slow_one_and_nobody_else() -> None:
-    hub, feed = SharedStreamManager(max_subscriber_queue=2, overflow="fail"), Feed(range(20))
-    slow = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
-    fast = Runner(hub, 2, reads(feed)())
+    manager, feed = SharedStreamManager(max_subscriber_queue=2, overflow="fail"), Feed(range(20))
+    slow = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    fast = Runner(manager, 2, reads(feed)())
     await until(lambda: len(feed.advanced) == 20)
     assert fast.events == list(range(20))
     with pytest.raises(SubscriberOverflow):
         await anext(slow)
     assert feed.outcomes[:4] == [AdvanceOutcome(1, 1)] * 3 + [AdvanceOutcome(1, 0)], "it owes also the one that it failed on"
-    await hub.unsubscribe(1, KEY)
+    await manager.unsubscribe(1, KEY)
     await fast.leave()
 
 
 async def test_the_poll_pauses_at_max_outstanding() -> None:
-    hub, feed = SharedStreamManager(max_outstanding=3), Feed(range(10))
-    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    manager, feed = SharedStreamManager(max_outstanding=3), Feed(range(10))
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(runner.events) == 3)
     await settle()
     assert feed.read == 3
-    hub.confirm_persisted(seqs(runner)[1:2])
+    manager.confirm_persisted(seqs(runner)[1:2])
     await settle()
     assert feed.read == 3, "the first still holds the lane"
-    hub.confirm_persisted(seqs(runner)[:1])
+    manager.confirm_persisted(seqs(runner)[:1])
     await until(lambda: len(runner.events) == 5)
     await settle()
     assert feed.read == 5
@@ -168,13 +168,15 @@ async def test_the_poll_pauses_at_max_outstanding() -> None:
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_happens_every_event_advances_once_and_in_order(seed: int) -> None:
     chance = random.Random(seed)
-    hub = SharedStreamManager(max_subscriber_queue=chance.choice((1, 3, 50)), max_outstanding=chance.choice((2, 10, 100)), ack_timeout=30)
+    manager = SharedStreamManager(
+        max_subscriber_queue=chance.choice((1, 3, 50)), max_outstanding=chance.choice((2, 10, 100)), ack_timeout=30
+    )
     feed = Feed((chance.choice("abc"), number) for number in range(150))
     waiting: list[int] = []
     runners: dict[int, Runner] = {}
 
     def join(number: int) -> None:
-        runners[number] = Runner(hub, number, reads(feed)(lambda raw: raw % 3 > number % 2), confirm=False)
+        runners[number] = Runner(manager, number, reads(feed)(lambda raw: raw % 3 > number % 2), confirm=False)
 
     join(0)
     for number in range(1, 400):
@@ -182,7 +184,7 @@ async def test_whatever_happens_every_event_advances_once_and_in_order(seed: int
             waiting.extend(seqs(runner))
             runner.seqs.clear()
         chance.shuffle(waiting)
-        hub.confirm_persisted([waiting.pop() for _ in range(chance.randint(0, len(waiting)))])
+        manager.confirm_persisted([waiting.pop() for _ in range(chance.randint(0, len(waiting)))])
         action = chance.random()
         if action < 0.1 and len(runners) < 6:
             join(number)
@@ -191,8 +193,8 @@ async def test_whatever_happens_every_event_advances_once_and_in_order(seed: int
         await settle(chance.randint(0, 4))
     while len(feed.advanced) < 150:
         for runner in runners.values():
-            hub.confirm_persisted(seqs(runner))
-        hub.confirm_persisted(waiting)
+            manager.confirm_persisted(seqs(runner))
+        manager.confirm_persisted(waiting)
         await settle(5)
     assert sorted(feed.advanced) == list(range(150)), f"seed {seed}"
     for lane in "abc":

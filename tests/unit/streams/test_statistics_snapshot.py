@@ -23,24 +23,24 @@ async def test_statistics_say_how_far_each_lane_is_and_who_holds_it_up() -> None
             return 40 if lane == "x" else None
 
     now = 100.0
-    hub = SharedStreamManager(clock=lambda: now)
+    manager = SharedStreamManager(clock=lambda: now)
     feed = Ends([("x", 1), ("x", 2), ("y", 3)])
-    quick = Runner(hub, 1, reads(feed)(), confirm=False)
-    assert hub.statistics(KEY).state == "starting"
-    slow = hub.subscribe(trigger_id=7, trigger=reads(feed)(), key=KEY)
+    quick = Runner(manager, 1, reads(feed)(), confirm=False)
+    assert manager.statistics(KEY).state == "starting"
+    slow = manager.subscribe(trigger_id=7, trigger=reads(feed)(), key=KEY)
     await until(lambda: len(quick.events) == 3)
     now = 104.0
-    statistics = hub.statistics(KEY)
-    assert (statistics.state, statistics.read, statistics.outstanding, statistics.lanes_open) == ("polling", 3, 3, 2)
+    statistics = manager.statistics(KEY)
+    assert (statistics.state, statistics.counters.read, statistics.outstanding, statistics.lanes_open) == ("polling", 3, 3, 2)
     assert (statistics.oldest_unresolved, statistics.held_by) == (4.0, "trigger 7")
     assert [(lane.lane, lane.read, lane.end, lane.outstanding) for lane in statistics.lanes] == [("x", 2, 40, 2), ("y", 3, None, 1)]
     for _ in range(3):
         await anext(slow)
-    assert hub.statistics(KEY).held_by == "the store"
-    hub.confirm_persisted(seqs(quick)[:1])
+    assert manager.statistics(KEY).held_by == "the store"
+    manager.confirm_persisted(seqs(quick)[:1])
     await until(lambda: feed.advanced == [1])
-    assert hub.statistics(KEY).lanes[0].advanced == 1
-    await hub.unsubscribe(7, KEY)
+    assert manager.statistics(KEY).lanes[0].advanced == 1
+    await manager.unsubscribe(7, KEY)
     await quick.leave()
 
 
@@ -52,19 +52,19 @@ async def test_a_lane_begun_by_another_process_is_as_far_as_the_upstream_has_it(
         def get_committed(self, lane: object) -> int | None:
             return 59_990
 
-    hub = SharedStreamManager()
+    manager = SharedStreamManager()
     feed = Resumed([("x", 59_991)])
-    slow = Runner(hub, 1, reads(feed)(), confirm=False)
+    slow = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(slow.events) == 1)
-    assert [(lane.advanced, lane.end) for lane in hub.statistics(KEY).lanes] == [(59_990, 60_000)]
+    assert [(lane.advanced, lane.end) for lane in manager.statistics(KEY).lanes] == [(59_990, 60_000)]
     await slow.leave()
 
 
 async def test_thousands_of_short_lanes_leave_nothing_behind() -> None:
-    hub, feed = SharedStreamManager(), Feed((f"file-{number}", number) for number in range(3000))
-    runner = Runner(hub, 1, reads(feed)(lambda raw: raw % 10 == 0))
+    manager, feed = SharedStreamManager(), Feed((f"file-{number}", number) for number in range(3000))
+    runner = Runner(manager, 1, reads(feed)(lambda raw: raw % 10 == 0))
     await until(lambda: len(feed.advanced) == 3000)
-    statistics = hub.statistics(KEY)
+    statistics = manager.statistics(KEY)
     assert (statistics.lanes_open, statistics.outstanding, statistics.oldest_unresolved) == (0, 0, None)
     await runner.leave()
 
@@ -84,11 +84,11 @@ async def test_what_a_producer_says_wrong_of_a_lane_is_the_error_of_that_lane(me
             raise odd
         return odd
 
-    hub, feed = SharedStreamManager(), Feed([("x", 1), ("odd\udcff", 2)])
+    manager, feed = SharedStreamManager(), Feed([("x", 1), ("odd\udcff", 2)])
     setattr(feed, method, answer)
-    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(runner.events) == 2)
-    beat = json.loads(await heartbeat(hub, [KEY, "never\udcff seen"]))
+    beat = json.loads(await heartbeat(manager, [KEY, "never\udcff seen"]))
     lanes = {lane["lane"]: lane for lane in beat["streams"][0]["lanes"]}
     assert lanes.pop("x")["error"] is None
     errors = [(lane["lane"], lane["error"]) for lane in lanes.values() if lane["error"] is not None]
@@ -105,18 +105,18 @@ async def test_ten_thousand_lanes_are_surveyed_in_slices() -> None:
             self.asked += 1
             return 10_000_000 if lane == 9_999 else None
 
-    hub, feed = SharedStreamManager(max_outstanding=20_000), Counts((lane, lane) for lane in range(10_000))
-    runner = Runner(hub, 1, reads(feed)(), confirm=False)
+    manager, feed = SharedStreamManager(max_outstanding=20_000), Counts((lane, lane) for lane in range(10_000))
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(runner.events) == 10_000)
-    statistics = hub.statistics(KEY)
+    statistics = manager.statistics(KEY)
     assert (statistics.lanes_open, len(statistics.lanes)) == (10_000, 100)
     assert 0 < feed.asked <= 500
     for _ in range(10_000):
-        if hub.statistics(KEY).lanes[0].end is not None:
+        if manager.statistics(KEY).lanes[0].end is not None:
             break
     assert feed.asked < 10_000 + 500, "each was asked once before any was asked again, but for a slice"
-    assert hub.statistics(KEY).lanes[0].lane == "9999"
-    assert len(json.loads(await heartbeat(hub, [KEY, *range(999)]))["streams"][0]["lanes"]) == 2
+    assert manager.statistics(KEY).lanes[0].lane == "9999"
+    assert len(json.loads(await heartbeat(manager, [KEY, *range(999)]))["streams"][0]["lanes"]) == 2
     await runner.leave()
 
 
@@ -125,11 +125,11 @@ async def test_what_the_upstream_cannot_read_is_named_first() -> None:
         def get_errors(self) -> dict[str, str]:
             return {f"{number}.jsonl": "It is not a file." for number in range(500)}
 
-    hub = SharedStreamManager()
+    manager = SharedStreamManager()
     feed = Odd([(f"{number}", 1) for number in range(200)])
-    quick = Runner(hub, 1, reads(feed)(), confirm=False)
+    quick = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(quick.events) == 200)
-    lanes = hub.statistics(KEY).lanes
+    lanes = manager.statistics(KEY).lanes
     assert (len(lanes), lanes[0].lane, lanes[0].error, lanes[0].read) == (100, "0.jsonl", "It is not a file.", None)
     assert sum(lane.error is not None for lane in lanes) == 20
     await quick.leave()

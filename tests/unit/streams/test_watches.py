@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamError
-from headrace.streams import manager as hub_module
+from headrace.streams import manager as manager_module
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.sink import Matched
 from headrace.streams.watches import WatchSet
@@ -19,9 +19,9 @@ from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Feed, MemoryUpstream, Runner, Sink, other_tasks, reads, settle, until
 
 
-def hub_with(sink: Sink, **bounds: Any) -> SharedStreamManager:
-    sink.hub = SharedStreamManager(sink=sink, **bounds)
-    return sink.hub
+def manager_with(sink: Sink, **bounds: Any) -> SharedStreamManager:
+    sink.manager = SharedStreamManager(sink=sink, **bounds)
+    return sink.manager
 
 
 def watch(feed: Feed, **declared: Any) -> WatchTrigger:
@@ -30,76 +30,76 @@ def watch(feed: Feed, **declared: Any) -> WatchTrigger:
 
 async def test_one_seq_for_each_envelope_names_all_triggers_that_matched() -> None:
     sink, feed = Sink(), Feed([("x", {"id": 7, "kind": "a"})])
-    hub = hub_with(sink)
+    manager = manager_with(sink)
     triggers = {
         1: watch(feed, match={"kind": ["a"]}, id="$.id"),
         2: watch(feed, match={"kind": ["a", "b"]}, id="$.id"),
         3: watch(feed, id="$.id", type="other"),
         4: watch(feed, match={"kind": ["b"]}, id="$.id"),
     }
-    hub.watch(triggers=triggers, key=KEY)
+    manager.watch(triggers=triggers, key=KEY)
     await until(lambda: len(sink.events) == 2)
     first, second = sink.events
     assert {first.trigger_ids, second.trigger_ids} == {(1, 2), (3,)}
     assert {first.envelope, second.envelope} == {triggers[1].envelope, triggers[3].envelope}
     assert (first.key, first.lane, first.position, first.value) == (KEY, "x", 1, {"id": 7, "kind": "a"})
     assert first.raw.data == b'{"id":7,"kind":"a"}'
-    assert hub.statistics(KEY).held_by == "the store"
-    hub.confirm_persisted([first.seq])
+    assert manager.statistics(KEY).held_by == "the store"
+    manager.confirm_persisted([first.seq])
     await settle()
     assert feed.advanced == []
-    hub.confirm_persisted([second.seq])
+    manager.confirm_persisted([second.seq])
     await until(lambda: feed.advanced)
     assert feed.outcomes == [AdvanceOutcome(4, 0)]
-    await hub.stop_all()
+    await manager.stop_all()
     assert sink.ends == []
     assert not other_tasks()
 
 
 async def test_a_sink_may_confirm_at_once() -> None:
     sink, feed = Sink(auto=True), Feed({"n": n} for n in range(2000))
-    hub = hub_with(sink, max_outstanding=10)
-    hub.watch(triggers={n: watch(feed, match={"n": [n]}) for n in range(0, 2000, 2)}, key=KEY)
+    manager = manager_with(sink, max_outstanding=10)
+    manager.watch(triggers={n: watch(feed, match={"n": [n]}) for n in range(0, 2000, 2)}, key=KEY)
     await until(lambda: len(feed.advanced) == 2000)
     assert [event.trigger_ids for event in sink.events] == [(n,) for n in range(0, 2000, 2)]
     assert {outcome.acked for outcome in feed.outcomes} == {1000}
-    assert hub.statistics(KEY).filtered == 1000
-    await hub.stop_all()
+    assert manager.statistics(KEY).counters.filtered == 1000
+    await manager.stop_all()
 
 
 async def test_what_is_not_confirmed_pauses_the_poll_and_never_times_out() -> None:
     sink, feed = Sink(), Feed({"n": n} for n in range(10))
-    hub = hub_with(sink, max_outstanding=4, ack_timeout=0.01)
-    hub.watch(triggers={1: watch(feed)}, key=KEY)
+    manager = manager_with(sink, max_outstanding=4, ack_timeout=0.01)
+    manager.watch(triggers={1: watch(feed)}, key=KEY)
     await until(lambda: len(sink.events) == 4)
     await asyncio.sleep(0.03)
     assert feed.read == 4
     assert feed.advanced == []
-    hub.confirm_persisted([event.seq for event in sink.events])
+    manager.confirm_persisted([event.seq for event in sink.events])
     await until(lambda: len(sink.events) == 8)
     assert all(outcome.is_clean for outcome in feed.outcomes)
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 async def test_what_no_watch_can_read_is_malformed_once_for_all() -> None:
     odd = [6, {"bad": object()}, {"bad": float("nan")}, {"none": None, "bad": [{"b": float("-inf")}]}]
     raws = [RawEvent(b"{", "x", 4), RawEvent(b"[1]", "x", 5), *odd]
     sink, feed = Sink(), Feed(("x", raw) for raw in raws)
-    hub = hub_with(sink)
-    hub.watch(triggers={1: watch(feed), 2: watch(feed, match={"a": [1]})}, key=KEY)
+    manager = manager_with(sink)
+    manager.watch(triggers={1: watch(feed), 2: watch(feed, match={"a": [1]})}, key=KEY)
     await until(lambda: len(sink.dead) == len(raws))
     assert sink.dead[0].raw is raws[0]
     assert [dead.trigger_ids for dead in sink.dead] == [(1, 2)] * len(raws)
     assert ["JSON" in dead.reason or "mapping" in dead.reason for dead in sink.dead] == [True] * len(raws)
     for dead in sink.dead:
-        hub.mark_rejected(dead.seq)
-        hub.confirm_persisted([dead.seq])
-    hub.mark_rejected(0)
+        manager.mark_rejected(dead.seq)
+        manager.confirm_persisted([dead.seq])
+    manager.mark_rejected(0)
     await until(lambda: len(feed.advanced) == len(raws))
     assert feed.outcomes == [AdvanceOutcome(0, 0, 2)] * len(raws)
-    assert hub.statistics(KEY).rejected == len(raws)
+    assert manager.statistics(KEY).counters.rejected == len(raws)
     assert sink.events == []
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 async def test_a_raw_event_says_its_position_where_the_producer_does_not() -> None:
@@ -108,46 +108,46 @@ async def test_a_raw_event_says_its_position_where_the_producer_does_not() -> No
             return None
 
     sink, feed = Sink(auto=True), Silent([RawEvent(b"{}", "x", 44), {}])
-    hub = hub_with(sink)
-    hub.watch(triggers={1: watch(feed)}, key=KEY)
+    manager = manager_with(sink)
+    manager.watch(triggers={1: watch(feed)}, key=KEY)
     await until(lambda: len(sink.events) == 2)
     assert [(event.lane, event.position) for event in sink.events] == [("default", 44), ("default", None)]
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 async def test_a_new_set_takes_the_place_of_the_old_one() -> None:
     sink, feed = Sink(auto=True), Feed([{"n": 1}])
-    hub = hub_with(sink)
-    hub.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
+    manager = manager_with(sink)
+    manager.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
     await until(lambda: sink.events)
-    hub.watch(triggers={2: watch(feed), 3: watch(feed, match={"n": [2]})}, key=KEY)
+    manager.watch(triggers={2: watch(feed), 3: watch(feed, match={"n": [2]})}, key=KEY)
     feed.feed({"n": 2})
     await until(lambda: len(sink.events) == 2)
     assert sink.events[1].trigger_ids == (2, 3)
-    await hub.unsubscribe(3, KEY)
+    await manager.unsubscribe(3, KEY)
     feed.feed({"n": 2})
     await until(lambda: len(sink.events) == 3)
     assert sink.events[2].trigger_ids == (2,)
-    await hub.unsubscribe(2, KEY)
-    assert not hub.keys()
+    await manager.unsubscribe(2, KEY)
+    assert not manager.keys()
     assert feed.closed == 1
 
 
 async def test_watches_and_subscribers_share_one_poll() -> None:
     sink, feed = Sink(auto=True), Feed([{"n": 1}])
-    hub = hub_with(sink)
-    hub.watch(triggers={1: watch(feed), 2: watch(feed, match={"n": [2]})}, key=KEY)
-    runner = Runner(hub, 3, reads(feed)())
+    manager = manager_with(sink)
+    manager.watch(triggers={1: watch(feed), 2: watch(feed, match={"n": [2]})}, key=KEY)
+    runner = Runner(manager, 3, reads(feed)())
     await until(lambda: feed.advanced)
     assert runner.events == [{"n": 1}]
     assert feed.outcomes == [AdvanceOutcome(3, 0)]
     with pytest.raises(StreamError, match="already"):
-        hub.watch(triggers={3: watch(feed)}, key=KEY)
+        manager.watch(triggers={3: watch(feed)}, key=KEY)
     with pytest.raises(StreamError, match="already"):
-        hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+        manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     await runner.leave()
-    assert hub.keys() == (KEY,)
-    await hub.stop_all()
+    assert manager.keys() == (KEY,)
+    await manager.stop_all()
 
 
 async def test_a_stream_that_is_opened_again_goes_on_with_the_index_of_its_watches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,32 +158,32 @@ async def test_a_stream_that_is_opened_again_goes_on_with_the_index_of_its_watch
             made.append(len(triggers))
             super().__init__(triggers)
 
-    monkeypatch.setattr(hub_module, "WatchSet", Counted)
+    monkeypatch.setattr(manager_module, "WatchSet", Counted)
     sink, feed = Sink(), Feed([("x", {"kind": "a"})])
-    hub = hub_with(sink)
+    manager = manager_with(sink)
     declared = {number: watch(feed, match={"kind": ["a"]}) for number in (1, 2, 3)}
     for _ in range(2):
-        hub.watch(triggers=declared, key=KEY)
+        manager.watch(triggers=declared, key=KEY)
     assert made == [3]
-    await hub.unsubscribe(2, KEY)
-    hub.watch(triggers={1: declared[1], 3: declared[3]}, key=KEY)
+    await manager.unsubscribe(2, KEY)
+    manager.watch(triggers={1: declared[1], 3: declared[3]}, key=KEY)
     assert made == [3], "it left the index too"
-    hub.watch(triggers={1: declared[1], 3: watch(feed)}, key=KEY)
-    await hub.stop(KEY)
-    hub.watch(triggers=declared, key=KEY)
+    manager.watch(triggers={1: declared[1], 3: watch(feed)}, key=KEY)
+    await manager.stop(KEY)
+    manager.watch(triggers=declared, key=KEY)
     assert made == [3, 2, 3], "another watch under the same number; a stream that was stopped is forgotten"
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 async def test_the_sink_hears_that_a_stream_ended() -> None:
     sink, feed = Sink(), Feed([ConnectionError("gone")])
-    hub = hub_with(sink)
-    hub.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
+    manager = manager_with(sink)
+    manager.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
     await until(lambda: sink.ends)
     [(key, trigger_ids, error)] = sink.ends
     assert (key, trigger_ids) == (KEY, (1, 2))
     assert isinstance(error, ConnectionError)
-    assert not hub.keys()
+    assert not manager.keys()
     await until(lambda: feed.closed)
 
 
@@ -195,30 +195,30 @@ async def test_what_the_sink_cannot_take_is_a_dead_letter_and_the_stream_goes_on
             super().matched(matched)
 
     sink, feed = Breaks(), Feed([{}, {"n": 1}])
-    hub = hub_with(sink)
-    hub.watch(triggers={1: watch(feed)}, key=KEY)
+    manager = manager_with(sink)
+    manager.watch(triggers={1: watch(feed)}, key=KEY)
     await until(lambda: sink.events)
     assert [(dead.reason, dead.trigger_ids) for dead in sink.dead] == [("ZeroDivisionError", (1,))]
-    hub.confirm_persisted([sink.dead[0].seq, sink.events[0].seq])
+    manager.confirm_persisted([sink.dead[0].seq, sink.events[0].seq])
     await until(lambda: len(feed.advanced) == 2)
     assert feed.outcomes == [AdvanceOutcome(0, 0, 1), AdvanceOutcome(1, 0)]
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 async def test_what_cannot_be_watched() -> None:
-    hub = hub_with(Sink())
+    manager = manager_with(Sink())
     with pytest.raises(StreamError, match="no watch"):
-        hub.watch(triggers={}, key=KEY)
+        manager.watch(triggers={}, key=KEY)
     with pytest.raises(StreamError, match="sink"):
         SharedStreamManager().watch(triggers={1: watch(Feed())}, key=KEY)
 
-    assert not hub.keys()
+    assert not manager.keys()
 
     class Fast(BaseEventTrigger):
         def serialize(self) -> tuple[str, dict[str, Any]]:
             return "fast", {}
 
-    hub.subscribe(trigger_id=1, trigger=Fast(), key=KEY)
+    manager.subscribe(trigger_id=1, trigger=Fast(), key=KEY)
     with pytest.raises(StreamError, match="no acks"):
-        hub.watch(triggers={2: watch(Feed())}, key=KEY)
-    await hub.stop_all()
+        manager.watch(triggers={2: watch(Feed())}, key=KEY)
+    await manager.stop_all()

@@ -10,7 +10,7 @@ class Stream:
         self.open = open
         self.reasons: list[str | None] = []
 
-    def refuse(self, reason: str | None) -> bool:
+    def reject(self, reason: str | None) -> bool:
         self.reasons.append(reason)
         return self.open
 

@@ -10,7 +10,7 @@ from headrace.core.connection import Connection
 from headrace.errors import ApiRefused, ApiUnavailable, SecretError
 from headrace.triggers import secrets
 from headrace.triggers.masking import mask
-from headrace.triggers.secrets import KEPT_SECONDS, MOST_KEPT, Kind, SecretBackend, Secrets
+from headrace.triggers.secrets import CACHE_SECONDS, MAX_CACHED_VALUES, Kind, SecretBackend, Secrets
 from headrace.wire.secrets import ConnectionValue, VariableValue
 
 Answer = ConnectionValue | VariableValue
@@ -60,7 +60,7 @@ def turn(seconds: float) -> None:
 
 def test_what_was_fetched_is_kept_for_a_while_and_masked(api: Api) -> None:
     assert secrets.get_connection("files") == Connection("files", "http", "api.example", password="from-the-api")
-    turn(KEPT_SECONDS - 1)
+    turn(CACHE_SECONDS - 1)
     assert secrets.get_connection("files").password == "from-the-api"
     assert api.asked == ["files"]
     turn(1)
@@ -113,9 +113,9 @@ def test_a_default_is_for_what_is_not_there_and_for_nothing_else(api: Api) -> No
 
 
 def test_what_is_kept_is_bounded(api: Api) -> None:
-    for number in range(MOST_KEPT + 10):
+    for number in range(MAX_CACHED_VALUES + 10):
         secrets.get_variable(f"number-{number}")
-    assert len(secrets.SECRETS._kept) == MOST_KEPT
+    assert len(secrets.SECRETS._cached) == MAX_CACHED_VALUES
 
 
 def test_where_no_api_is_known_it_says_what_to_do() -> None:

@@ -1,1 +1,1 @@
-"""The admin API: for people, the page and the command line."""
+"""The admin API: for users, the status page and the command line."""

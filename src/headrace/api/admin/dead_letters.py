@@ -1,23 +1,24 @@
-"""Dead letters and the audit, for people: what was given up on and what to do about it, and whether anything is missing."""
+"""Admin routes of dead letters and of the audit."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 
-from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
+from headrace.api.routing import route
 from headrace.store import Store
 from headrace.store.queries.audit import audit
 from headrace.store.queries.events import dead_letter_detail, dead_letter_page
-from headrace.wire.custody.dead_letters import ActOnDeadLetters, DeadLetterActions, DeadLettersActed, DeadLetterState
+from headrace.wire.calls import admin as calls
+from headrace.wire.custody.dead_letters import DeadLetterActionResult, DeadLetterActions, DeadLetterSelection, DeadLetterState
 from headrace.wire.custody.pipeline_dead_letters import (
-    ActOnPipelineLetters,
-    PipelineLetter,
-    PipelineLetterAction,
-    PipelineLetters,
-    PipelineLettersActed,
+    PipelineDeadLetter,
+    PipelineDeadLetterAction,
+    PipelineDeadLetterActionResult,
+    PipelineDeadLetterList,
+    PipelineDeadLetterSelection,
 )
 from headrace.wire.custody.receipts import Audit
 from headrace.wire.status import status as wire
@@ -26,7 +27,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 
 
 def router_for(store: Store) -> APIRouter:
-    """Return the routes over `store`. Those that change something need the deployment key or a token of scope `admin` as their bearer."""
+    """Return the routes over `store`."""
     router = APIRouter(tags=["admin"])
     _add_audit(router, store)
     _add_actions(router, store)
@@ -35,57 +36,57 @@ def router_for(store: Store) -> APIRouter:
 
 
 def _add_audit(router: APIRouter, store: Store) -> None:
-    @router.get("/api/v1/audit")
-    def books(stream: str | None = None) -> Audit:
-        """Return the ledger of custody of every stream, or of one, and whether it balances."""
+    @route(router, calls.GET_AUDIT)
+    def audit_streams(stream: str | None = None) -> Audit:
+        """Return the audit of every stream, or of one."""
         with store.reading() as connection:
             return audit(connection, store.now(), stream)
 
 
 def _add_actions(router: APIRouter, store: Store) -> None:
-    @router.post("/api/v1/dead-letters/redrive", dependencies=[Depends(admin)])
-    def redrive(asked: ActOnDeadLetters) -> DeadLettersActed:
-        """Redrive the triggers of at most 1,000 dead letters."""
-        return store.dead_letters.redrive(asked)
+    @route(router, calls.REDRIVE_DEAD_LETTERS)
+    def redrive(body: DeadLetterSelection) -> DeadLetterActionResult:
+        """Redrive up to 1,000 dead letters."""
+        return store.dead_letters.redrive(body)
 
-    @router.post("/api/v1/dead-letters/discard", dependencies=[Depends(admin)])
-    def discard(asked: ActOnDeadLetters) -> DeadLettersActed:
-        """Give these dead letters up for good; at most 1,000 a call."""
-        return store.dead_letters.discard(asked)
+    @route(router, calls.DISCARD_DEAD_LETTERS)
+    def discard(body: DeadLetterSelection) -> DeadLetterActionResult:
+        """Discard up to 1,000 dead letters."""
+        return store.dead_letters.discard(body)
 
-    @router.get("/api/v1/pipeline-letters")
-    def of_pipelines(limit: Limit = 100) -> PipelineLetters:
-        """Return the dead letters of pipelines, the newest first: the events of runs that failed for the last time."""
+    @route(router, calls.LIST_PIPELINE_DEAD_LETTERS)
+    def of_pipelines(limit: Limit = 100) -> PipelineDeadLetterList:
+        """Return the dead letters of pipelines, the newest first."""
         return store.pipeline_dead_letters.page(limit=limit)
 
-    @router.get("/api/v1/pipeline-letters/{id:path}")
-    def one_of_pipelines(id: str) -> PipelineLetter:
-        """Return one dead letter of a pipeline, with its whole error."""
+    @route(router, calls.GET_PIPELINE_DEAD_LETTER)
+    def one_of_pipelines(id: str) -> PipelineDeadLetter:
+        """Return one dead letter of a pipeline with its error."""
         return store.pipeline_dead_letters.one(id)
 
-    @router.post("/api/v1/pipeline-letters/{action}", dependencies=[Depends(admin)])
-    def act_on_those_of_pipelines(action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
-        """Redrive the events of these dead letters, or discard them."""
-        return store.pipeline_dead_letters.act(action, asked)
+    @route(router, calls.ACT_ON_PIPELINE_DEAD_LETTERS)
+    def act_on_those_of_pipelines(action: PipelineDeadLetterAction, body: PipelineDeadLetterSelection) -> PipelineDeadLetterActionResult:
+        """Redrive or discard dead letters of pipelines."""
+        return store.pipeline_dead_letters.act(action, body)
 
-    @router.get("/api/v1/dead-letter-actions")
+    @route(router, calls.LIST_DEAD_LETTER_ACTIONS)
     def actions(limit: Limit = 100) -> DeadLetterActions:
-        """Return who redrove or discarded what, and when, the newest first."""
+        """Return redrives and discards of dead letters, the newest first."""
         return store.dead_letters.actions(limit=limit)
 
 
 def _add_lists(router: APIRouter, store: Store) -> None:
-    @router.get("/api/v1/dead-letters")
+    @route(router, calls.LIST_DEAD_LETTERS)
     def dead_letters(before: str | None = None, limit: Limit = 100, state: DeadLetterState | None = None) -> wire.DeadLetterPage:
-        """Return dead letters, the newest first; `before` is the id of the last one already seen."""
+        """Return dead letters, the newest first. `before` is that of the previous page."""
         with store.reading() as connection:
             return dead_letter_page(connection, before=before, limit=limit, state=state)
 
-    @router.get("/api/v1/dead-letters/{id:path}")
+    @route(router, calls.GET_DEAD_LETTER)
     def dead_letter(id: str) -> wire.DeadLetterDetail:
-        """Return one dead letter with the text that came."""
+        """Return one dead letter with its raw text."""
         with store.reading() as connection:
-            found = dead_letter_detail(connection, id)
-        if found is None:
+            detail = dead_letter_detail(connection, id)
+        if detail is None:
             raise Refusal(404, "not-found", f"No dead letter has the id {id}.")
-        return found
+        return detail

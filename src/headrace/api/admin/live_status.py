@@ -1,7 +1,8 @@
-"""One live status for everybody who looks, however many they are.
+"""One live status, shared by all clients.
 
-The law: a status is worked out at most once in `TICK` seconds for those who follow, by whichever of them comes first, and only while
-somebody follows; the store's commits wake them. One who asks once gets a status that is no older than the question.
+Invariant: for followers, a status is computed at most once in `TICK` seconds, and only while a client follows. The
+first follower to need it computes it, and the store's commits wake them. A single request gets a status that is no
+older than the request.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from headrace.store.queries.series import series
 from headrace.store.queries.status import Overview, overview
 from headrace.wire.base import rfc3339
 from headrace.wire.status.alerts import Alert
-from headrace.wire.status.fitting import fitted
+from headrace.wire.status.fitting import fit_status
 from headrace.wire.status.status import EventCount, Status
 
 TICK = 0.5
@@ -41,14 +42,14 @@ log = structlog.get_logger(__name__)
 
 
 class RateMeter:
-    """How fast a count grows: over the last `over` seconds of what it was shown."""
+    """The rate of a counter over the last `over` seconds of its samples."""
 
     def __init__(self, over: float = SPEED_OVER) -> None:
         self._over = over
         self._samples: deque[tuple[float, int]] = deque()
 
     def sample(self, now: float, count: int) -> float:
-        """Note the count at `now` (seconds) and return how many it grew by a second; 0 for the first."""
+        """Record the count at `now` (seconds) and return its growth per second; 0 for the first sample."""
         samples = self._samples
         samples.append((now, count))
         while len(samples) > 2 and samples[1][0] <= now - self._over:
@@ -58,7 +59,9 @@ class RateMeter:
 
 
 class StatusSnapshot(NamedTuple):
-    """A status, when its making began (monotonic seconds), its JSON without the clock, to tell a change by, and its event for followers."""
+    """A status, the start of its computation (monotonic seconds), its JSON without the clock, to detect a change,
+    and its event for followers.
+    """
 
     began: float
     status: Status
@@ -67,7 +70,7 @@ class StatusSnapshot(NamedTuple):
 
 
 class LiveStatus:
-    """The status of one store, shared by all who ask for it."""
+    """The status of one store, shared by all requests."""
 
     def __init__(
         self, store: Store, *, clock: Callable[[], float] = time.monotonic, local_alerts: Callable[[], list[Alert]] = list
@@ -84,11 +87,11 @@ class LiveStatus:
         self._closing = asyncio.Event()
 
     async def status(self) -> Status:
-        """Return the status as it is now."""
+        """Return the current status."""
         return (await self._fresh(self._clock())).status
 
     async def metrics(self) -> bytes:
-        """Return the counters as Prometheus reads them."""
+        """Return the metrics in Prometheus' text format."""
         return await asyncio.to_thread(self._exposed, await self.status())
 
     async def frames(self) -> AsyncGenerator[bytes]:
@@ -98,29 +101,29 @@ class LiveStatus:
         with self._waking():
             while not self._closing.is_set():
                 try:
-                    shown = await self._fresh(self._clock() - TICK)
+                    snapshot = await self._fresh(self._clock() - TICK)
                 except ResourceError as error:
                     log.warning("the status cannot be read", error=str(error), hint=error.hint)
-                    return  # whoever follows comes back by himself
-                if shown.content != seen:
-                    yield shown.frame
-                    seen, spoke = shown.content, self._clock()
+                    return  # the client reconnects by itself
+                if snapshot.content != seen:
+                    yield snapshot.frame
+                    seen, spoke = snapshot.content, self._clock()
                 elif self._clock() - spoke >= BEAT:
-                    yield f'event: beat\ndata: {{"now":"{rfc3339(shown.status.now)}"}}\n\n'.encode()
+                    yield f'event: beat\ndata: {{"now":"{rfc3339(snapshot.status.now)}"}}\n\n'.encode()
                     spoke = self._clock()
-                await self._pause(shown.began + TICK)
+                await self._pause(snapshot.began + TICK)
 
     def close(self) -> None:
-        """End every stream of frames, so that a server may stop while browsers look on."""
+        """End every event stream, so that a server can stop while browsers follow."""
         self._closing.set()
         self._woken.set()
 
     async def closed(self) -> None:
-        """Wait until that is told."""
+        """Wait until the close."""
         await self._closing.wait()
 
     async def _fresh(self, since: float) -> StatusSnapshot:
-        """Return a status whose making began at `since` or later."""
+        """Return a status whose computation began at `since` or later."""
         async with self._making:
             if self._shown is None or self._shown.began < since:
                 self._woken.clear()
@@ -130,11 +133,11 @@ class LiveStatus:
     async def _make(self) -> StatusSnapshot:
         began = self._clock()
         try:
-            found = await asyncio.to_thread(self._read)
+            store_overview = await asyncio.to_thread(self._read)
         except ResourceError as error:
             return self._with_last_status(began, error)
         self._unreadable = None
-        return await asyncio.to_thread(self._shown_of, began, found)
+        return await asyncio.to_thread(self._shown_of, began, store_overview)
 
     def _shown_of(self, began: float, found: Overview) -> StatusSnapshot:
         speed = self._speed.sample(began, found.head)
@@ -145,7 +148,7 @@ class LiveStatus:
             log=found.log,
             events=EventCount(total=found.totals.stored, per_second=round(speed, 1)),
             dead_letters=found.totals.dead_letters,
-            letters=found.letters,
+            dead_letter_counts=found.letters,
             jobs=found.jobs,
             triggers=found.triggers,
             streams=found.streams,
@@ -161,7 +164,7 @@ class LiveStatus:
         return self._with_alerts(began, status)
 
     def _with_last_status(self, began: float, error: ResourceError) -> StatusSnapshot:
-        """Return the last status that could be read, with why there is no newer one. Raises `error` where there is none."""
+        """Return the last readable status, with the reason why there is no newer one. Raises `error` if there is none."""
         if self._shown is None:
             raise error
         now = datetime.now(UTC)
@@ -175,7 +178,7 @@ class LiveStatus:
             [*self._store.background.alerts(), *self._local_alerts()],
             self._store.liveness.threshold / 1e6,
         )
-        fit = fitted(status.model_copy(update={"alerts": alerts}))
+        fit = fit_status(status.model_copy(update={"alerts": alerts}))
         frame = f"event: status\ndata: {fit.model_dump_json()}\n\n".encode()
         return StatusSnapshot(began, fit, fit.model_dump_json(exclude={"now"}), frame)
 
@@ -185,11 +188,11 @@ class LiveStatus:
 
     def _exposed(self, status: Status) -> bytes:
         with self._store.reading() as connection:
-            found = series(connection)
-        return exposition(status, found)
+            store_series = series(connection)
+        return exposition(status, store_series)
 
     async def _pause(self, earliest: float) -> None:
-        """Wait until `earliest`, then for a commit or, since time alone changes a status too, `IDLE` seconds."""
+        """Wait until `earliest`, then for a commit or `IDLE` seconds, because time alone also changes a status."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, earliest - self._clock())):
                 await self._closing.wait()
@@ -209,8 +212,8 @@ class LiveStatus:
                 with suppress(RuntimeError):  # the loop has closed since: no client follows any more
                     loop.call_soon_threadsafe(self._woken.set)
 
-        forget = self._store.observe(committed)
+        unobserve = self._store.observe(committed)
         try:
             yield
         finally:
-            forget()
+            unobserve()

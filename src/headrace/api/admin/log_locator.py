@@ -1,4 +1,4 @@
-"""Where a log is: in the api's own log folder, or with the process that writes it."""
+"""The location of a log: in the API server's own log folder, or with the process that writes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from headrace.api.http.problems import Refusal
-from headrace.logs.follower import Successor, later_job
+from headrace.logs.follower import Successor, next_job_log
 from headrace.logs.names import LogName, run_log_name, trigger_log
 from headrace.logs.reader import jobs_with_logs
 from headrace.logs.segments import segments
@@ -28,12 +28,12 @@ from headrace.store.queries.logs import (
 
 
 def never() -> bool:
-    """Whether a log has ended that goes on without end."""
+    """Return False: the end of an endless log."""
     return False
 
 
 class LocalLog(NamedTuple):
-    """A log in the api's log folder, and what comes after it where it is followed; `ended` says whether it has all that it will have."""
+    """A log in the API server's log folder, with later lines if it is followed. `ended` returns whether the log is complete."""
 
     root: Path
     name: LogName
@@ -42,7 +42,7 @@ class LocalLog(NamedTuple):
 
 
 class RemoteLog(NamedTuple):
-    """A log that a running process serves; `ended` says whether it has all that it will have."""
+    """A log that a running process serves. `ended` returns whether the log is complete."""
 
     job: LoggedJob
     path: str
@@ -50,7 +50,7 @@ class RemoteLog(NamedTuple):
 
 
 class LogLocator:
-    """Finds logs for one api: `root` is its log folder, if it has one; `hostname` is that of its machine."""
+    """Find logs for one API server. `root` is its log folder, or None; `hostname` is that of its machine."""
 
     def __init__(self, store: Store, root: Path | None, hostname: str) -> None:
         self._store = store
@@ -58,23 +58,23 @@ class LogLocator:
         self._hostname = hostname
 
     def trigger(self, called: str, job_id: int | None) -> LocalLog | RemoteLog:
-        """Return where a trigger's log is: that of one job, or of the job that holds it, else the newest that is here."""
+        """Return the location of a trigger's log: that of the given job, or of the job that holds it, else the newest local one."""
         with self._store.reading() as connection:
             trigger = _one(triggers_called(connection, called), called, trigger_names(connection))
-            wanted = trigger.job_id if job_id is None else job_id
-            job = None if wanted is None else job_called(connection, wanted)
+            target_job_id = trigger.job_id if job_id is None else job_id
+            job = None if target_job_id is None else job_called(connection, target_job_id)
         if job_id is not None and job is None:
             raise Refusal(404, "not-found", f"No job has the number {job_id}.", hint="`headrace status --json` names the jobs.")
         known = jobs_with_logs(self._root, trigger.id) if self._root else []
         if job is not None and self._root and job.id in known:
-            return LocalLog(self._root, trigger_log(trigger.id, job.id), None if job_id else later_job(self._root))
+            return LocalLog(self._root, trigger_log(trigger.id, job.id), None if job_id else next_job_log(self._root))
         if job is not None and job.hostname != self._hostname:
             return _there(job, f"/logs/triggers/{trigger.id}/{job.id}")
-        newest = trigger_log(trigger.id, known[-1] if known and job_id is None else (wanted or 0))
+        newest = trigger_log(trigger.id, known[-1] if known and job_id is None else (target_job_id or 0))
         return self._here(newest, follows=job_id is None)
 
     def run(self, called: str) -> LocalLog | RemoteLog:
-        """Return where a run's log is; the beginning of its id is enough where no other begins so."""
+        """Return the location of a run's log. A unique prefix of its id is enough."""
         with self._store.reading() as connection:
             run = _one_run(runs_called(connection, called), called)
             jobs = writers_of(connection, run)
@@ -98,18 +98,18 @@ class LogLocator:
 
     def _here(self, name: LogName, *, follows: bool) -> LocalLog:
         if self._root is None:
-            raise Refusal(404, "not-found", "This api keeps no logs.", hint="Set log_store to the folder that the logs are in.")
-        return LocalLog(self._root, name, later_job(self._root) if follows else None)
+            raise Refusal(404, "not-found", "This api keeps no logs.", hint="Set log_dir to the folder that the logs are in.")
+        return LocalLog(self._root, name, next_job_log(self._root) if follows else None)
 
 
 def gone(job: LoggedJob) -> Refusal:
-    """Return why the log that a job wrote cannot be had."""
+    """Return the reason why the log of a job is unavailable."""
     state = "does not answer" if job.state == "running" else f"has ended ({job.state})"
     return Refusal(
         404 if job.state != "running" else 503,
         "not-found" if job.state != "running" else "unavailable",
         f"This host has no log of it. The log is on the host {job.hostname}, whose {job.kind} (job {job.id}) {state}.",
-        hint="Set log_store, for the api and for every process, to a folder that all hosts share: then a log outlives its process.",
+        hint="Set log_dir, for the api and for every process, to a folder that all hosts share: then a log outlives its process.",
     )
 
 

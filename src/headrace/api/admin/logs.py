@@ -1,4 +1,4 @@
-"""GET /api/v1/logs/…: the logs of triggers and runs, by page or followed as they grow."""
+"""Admin routes of logs, in pages or followed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from fastapi.responses import StreamingResponse
 from headrace.api.admin.live_status import LiveStatus
 from headrace.api.admin.log_locator import LocalLog, LogLocator, RemoteLog, gone, never
 from headrace.api.http.problems import Refusal
-from headrace.logs.query import END, JOB, MEDIA_TYPE, START, LogQuery, answer
+from headrace.api.routing import route
+from headrace.logs.query import END, JOB, MEDIA_TYPE, START, LogQuery, respond
 from headrace.logs.read_tokens import ReadTokens
+from headrace.wire.calls import admin as calls
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 MOST_FOLLOWERS = 100
-"""How many may follow a log at once: each of them costs the api a thread."""
-_LOOK = 1.0  # seconds between two looks whether a run has ended
-_LAST_WORDS = 2.5  # seconds; another host's lines are looked for every two
-_CONNECT = 5.0  # seconds in which a process must answer for its log
+"""Concurrent followers: each takes a thread of the API server."""
+_LOOK = 1.0  # seconds between two checks whether a run has ended
+_LAST_WORDS = 2.5  # seconds for the last lines; those of another host are polled every two seconds
+_CONNECT = 5.0  # seconds in which a process must respond with its log
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="The offset in bytes to begin at: Headrace-Log-End of the page before.")]
 Last = Annotated[int | None, Query(ge=0, le=100_000, description="Start with this number of last lines.")]
@@ -32,7 +34,7 @@ Follow = Annotated[bool, Query(description="Go on as the log grows.")]
 
 
 class _Logs:
-    """Answers for logs, wherever they are."""
+    """Serves logs of this host and of others."""
 
     def __init__(self, passes: ReadTokens, live: LiveStatus) -> None:
         self._passes = passes
@@ -40,38 +42,38 @@ class _Logs:
         self._followers = 0
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def send(self, place: LocalLog | RemoteLog, asked: LogQuery) -> Response:
-        """Return the answer to a request."""
-        if asked.follow and self._followers >= MOST_FOLLOWERS:
+    async def send(self, place: LocalLog | RemoteLog, query: LogQuery) -> Response:
+        """Return the response to a request."""
+        if query.follow and self._followers >= MOST_FOLLOWERS:
             raise Refusal(
                 503, "unavailable", f"{MOST_FOLLOWERS} follow logs already.", hint="Try again later.", headers={"Retry-After": "5"}
             )
-        headers, more = await (self._local(place, asked) if isinstance(place, LocalLog) else self._remote(place, asked))
+        headers, more = await (self._local(place, query) if isinstance(place, LocalLog) else self._remote(place, query))
         return StreamingResponse(
-            self._counted(more, place.ended) if asked.follow else more, media_type=MEDIA_TYPE, headers=HEADERS | headers
+            self._counted(more, place.ended) if query.follow else more, media_type=MEDIA_TYPE, headers=HEADERS | headers
         )
 
-    async def _local(self, place: LocalLog, asked: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
-        found = await answer(place.root, place.name, asked, place.successor)
+    async def _local(self, place: LocalLog, query: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
+        response = await respond(place.root, place.name, query, place.successor)
 
         async def content() -> AsyncGenerator[bytes]:
-            yield found.data
-            if found.more is not None:
+            yield response.data
+            if response.more is not None:
                 try:
-                    async for data in found.more:
+                    async for data in response.more:
                         yield data
                 finally:
-                    await found.more.aclose()
+                    await response.more.aclose()
 
-        return found.headers, content()
+        return response.headers, content()
 
-    async def _remote(self, place: RemoteLog, asked: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
-        """Pass on what the process says that writes the log."""
+    async def _remote(self, place: RemoteLog, query: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
+        """Forward the response of the process that writes the log."""
         async with AsyncExitStack() as stack:
-            timeout = httpx.Timeout(_CONNECT, read=None if asked.follow else _CONNECT)
+            timeout = httpx.Timeout(_CONNECT, read=None if query.follow else _CONNECT)
             http = await stack.enter_async_context(httpx.AsyncClient(timeout=timeout, trust_env=False))
-            headers = {"Authorization": f"Bearer {self._passes.make(place.path, time.time())}"}
-            request = http.build_request("GET", f"{place.job.log_url}{place.path}", params=asked.query(), headers=headers)
+            headers = {"Authorization": f"Bearer {self._passes.create(place.path, time.time())}"}
+            request = http.build_request("GET", f"{place.job.log_url}{place.path}", params=query.query(), headers=headers)
             try:
                 response = await http.send(request, stream=True)
             except httpx.TransportError as error:
@@ -83,21 +85,21 @@ class _Logs:
 
         async def content() -> AsyncGenerator[bytes]:
             async with held:
-                with suppress(httpx.TransportError):  # the process is gone: what was logged since is read when it is asked for again
+                with suppress(httpx.TransportError):  # the process has ended: the next request reads its last lines from the file
                     async for data in response.aiter_bytes():
                         yield data
 
         return {name: response.headers[name] for name in (START, END, JOB) if name in response.headers}, content()
 
     async def _counted(self, more: AsyncGenerator[bytes], ended: Callable[[], bool]) -> AsyncGenerator[bytes]:
-        """Yield what `more` does until the api closes, or the log has `ended` and its writer has had time for its last words."""
+        """Yield from `more` until the API server closes, or until the log has `ended` and its last lines had time to arrive."""
         self._followers += 1
         closing = asyncio.create_task(self._live.closed(), name="log follower")
-        last_words = _LastWords(ended)
+        final_wait = _LastWords(ended)
         reading = asyncio.ensure_future(anext(more, None))
         try:
             while True:
-                await last_words.unless(reading, closing)
+                await final_wait.unless(reading, closing)
                 if not reading.done() or (data := reading.result()) is None:
                     return
                 yield data
@@ -105,7 +107,7 @@ class _Logs:
         finally:
             self._followers -= 1
             closing.cancel()
-            # A task of its own: where the client has left, the server cancels this one again at each await.
+            # A task of its own: if the client has disconnected, the server cancels this one again at each await.
             leaving = asyncio.create_task(_leave(reading, more), name="end of a log follower")
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
@@ -113,21 +115,21 @@ class _Logs:
 
 
 async def _leave(reading: asyncio.Future[bytes | None], more: AsyncGenerator[bytes]) -> None:
-    """Cancel the reading of a log, and close what it reads from."""
+    """Cancel the read of a log, and close its source."""
     reading.cancel()
     await asyncio.wait({reading})
     await more.aclose()
 
 
 class _LastWords:
-    """What is still logged after a run has ended: the worker told the API first, and lines of other hosts arrive a little later."""
+    """Wait for lines after the end of a run. The worker reports the end to the API first, and lines of other hosts arrive later."""
 
     def __init__(self, ended: Callable[[], bool]) -> None:
         self._ended = ended
         self._since: float | None = None
 
     async def unless(self, *before: asyncio.Future[Any]) -> None:
-        """Wait until they are said, or one of these is done before."""
+        """Wait until they have arrived, or until one of these is done."""
         while True:
             done, _ = await asyncio.wait(before, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
             if done or await self._said():
@@ -145,7 +147,7 @@ def router_for(finder: LogLocator, passes: ReadTokens, live: LiveStatus) -> APIR
     router = APIRouter(tags=["admin"])
     logs = _Logs(passes, live)
 
-    @router.get("/api/v1/logs/triggers/{called}", response_class=StreamingResponse)
+    @route(router, calls.GET_TRIGGER_LOG, response_class=StreamingResponse)
     async def trigger_log(
         called: str,
         job: Job = None,
@@ -153,12 +155,12 @@ def router_for(finder: LogLocator, passes: ReadTokens, live: LiveStatus) -> APIR
         last: Last = None,
         follow: Follow = False,
     ) -> Response:
-        """Return the log of a trigger, given its name or id, as JSON lines; of one job, or of the one that runs it now or ran it last."""
+        """Return the log of a trigger, by name or id, as JSON lines: of a job, or else of the last job that ran it."""
         return await logs.send(await asyncio.to_thread(finder.trigger, called, job), LogQuery(after, last, follow))
 
-    @router.get("/api/v1/logs/runs/{called:path}", response_class=StreamingResponse)
+    @route(router, calls.GET_RUN_LOG, response_class=StreamingResponse)
     async def run_log(called: str, after: After = None, last: Last = None, follow: Follow = False) -> Response:
-        """Return the log of a run, given its id or the beginning of it, as JSON lines."""
+        """Return the log of a task run, by its id or the start of it, as JSON lines."""
         return await logs.send(await asyncio.to_thread(finder.run, called), LogQuery(after, last, follow))
 
     return router

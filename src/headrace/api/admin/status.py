@@ -1,16 +1,16 @@
-"""The admin API: what happens here and what happened, read-only, for the page, the command line and scripts."""
+"""Admin routes of the status, events, triggers, streams, pipeline runs, metrics and health."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from headrace.api.admin.live_status import VERSION, LiveStatus
 from headrace.api.admin.metrics import CONTENT_TYPE
-from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
+from headrace.api.routing import route
 from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.control.balancing import UnassignedTriggers
@@ -19,6 +19,7 @@ from headrace.store.queries.pipeline_runs import last_runs, run_called
 from headrace.store.queries.status import schema_revision
 from headrace.store.queries.streams import stream_page
 from headrace.store.queries.triggers import trigger_page
+from headrace.wire.calls import admin as calls
 from headrace.wire.custody.receipts import LogMark, StreamAdopted
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.status import status as wire
@@ -32,7 +33,7 @@ Seq = Annotated[int | None, Query(ge=0, le=SEQ_RANGE)]
 
 
 def router_for(store: Store, live: LiveStatus | None = None) -> APIRouter:
-    """Return the admin API over `store`; `live` is the status that is shared with every other view of it."""
+    """Return the routes over `store`. `live` is the status that all views share."""
     router = APIRouter(tags=["admin"])
     _add_status(router, live or LiveStatus(store))
     _add_lists(router, store)
@@ -42,27 +43,27 @@ def router_for(store: Store, live: LiveStatus | None = None) -> APIRouter:
 
 
 def _add_status(router: APIRouter, live: LiveStatus) -> None:
-    @router.get("/api/v1/status")
+    @route(router, calls.GET_STATUS)
     async def status(response: Response) -> wire.Status:
-        """Return all that the page shows, as it is now."""
+        """Return the current status, as the status page shows it."""
         response.headers.update(NOT_KEPT)
         return await live.status()
 
-    @router.get("/api/v1/stream", response_class=StreamingResponse, responses={200: _text("text/event-stream")})
+    @route(router, calls.FOLLOW_STATUS, response_class=StreamingResponse, responses={200: _text("text/event-stream")})
     async def stream() -> StreamingResponse:
-        """Send the status as server-sent events: at once, then on each change, at most twice a second."""
+        """Send the status as server-sent events: first the current one, then each change, at most two a second."""
         return StreamingResponse(live.frames(), media_type="text/event-stream", headers=EVENT_STREAM)
 
-    @router.get("/metrics", response_class=Response, responses={200: _text(CONTENT_TYPE)})
+    @route(router, calls.GET_METRICS, response_class=Response, responses={200: _text(CONTENT_TYPE)})
     async def metrics() -> Response:
-        """Return the counters for Prometheus."""
+        """Return the metrics in Prometheus' text format."""
         return Response(await live.metrics(), media_type=CONTENT_TYPE, headers=NOT_KEPT)
 
 
 def _add_lists(router: APIRouter, store: Store) -> None:
     unserved = UnassignedTriggers()
 
-    @router.get("/api/v1/events")
+    @route(router, calls.LIST_EVENTS)
     def events(
         after: Seq = None, before: Seq = None, limit: Limit = 100, type: str | None = None, subject: str | None = None
     ) -> wire.EventPage:
@@ -70,57 +71,57 @@ def _add_lists(router: APIRouter, store: Store) -> None:
         with store.reading() as connection:
             return event_page(connection, after=after, before=before, limit=limit, type=type, subject=subject)
 
-    @router.get("/api/v1/triggers")
+    @route(router, calls.LIST_TRIGGERS)
     def triggers(after: Seq = None, limit: Limit = 100) -> wire.TriggerList:
-        """Return registered triggers, by name; `after` is where the last page ended."""
+        """Return registered triggers by name. `after` is that of the previous page."""
         with store.reading() as connection:
             return trigger_page(connection, store.now(), unserved(connection), after=after, limit=limit)
 
-    @router.get("/api/v1/streams")
+    @route(router, calls.LIST_STREAMS)
     def streams(after: str | None = None, limit: Limit = 100) -> wire.StreamList:
-        """Return shared streams with their lanes, by name, as their jobs last reported them; `after` is where the last page ended."""
+        """Return shared streams with their lanes by name, as their jobs last reported them. `after` is that of the previous page."""
         with store.reading() as connection:
             return stream_page(connection, after=after, limit=limit)
 
-    @router.post("/api/v1/streams/adopt", dependencies=[Depends(admin)])
+    @route(router, calls.ADOPT_STREAM)
     def adopt(mark: LogMark) -> StreamAdopted:
-        """Go on with a stream whose upstream keeps this mark of another event log, or of one that was lost with its database."""
+        """Continue a stream whose upstream has this mark of another event log, or of one that was lost with its database."""
         return store.stream_logs.adopt(mark)
 
-    @router.get("/api/v1/runs")
+    @route(router, calls.LIST_RUNS)
     def runs(limit: Limit = 100, pipeline: str | None = None) -> wire.RunList:
-        """Return runs, the newest first, of one pipeline where it is given."""
+        """Return pipeline runs, the newest first; those of one pipeline if it is given."""
         with store.reading() as connection:
             return wire.RunList(runs=last_runs(connection, limit=limit, pipeline=pipeline))
 
-    @router.get("/api/v1/runs/{run_id:path}/events")
+    @route(router, calls.LIST_EVENTS_OF_RUN)
     def events_of(run_id: str, before: Seq = None, limit: Limit = 100) -> wire.EventPage:
-        """Return the events that a run took, the newest first, as far as the log still has them."""
+        """Return the events of a pipeline run that the log still has, the newest first."""
         with store.reading() as connection:
-            found = events_of_run(connection, run_id, before=before, limit=limit)
-        if found is None:
+            page = events_of_run(connection, run_id, before=before, limit=limit)
+        if page is None:
             raise _no_run(run_id)
-        return found
+        return page
 
 
 def _add_details(router: APIRouter, store: Store) -> None:
-    @router.get("/api/v1/events/{seq}")
+    @route(router, calls.GET_EVENT)
     def event(seq: int) -> wire.EventDetail:
-        """Return one event with its payload, and the runs that took it."""
+        """Return one event with its payload, its pipeline runs, its leader, and its position, mark or wait in each scope."""
         with store.reading() as connection:
-            found = event_detail(connection, seq) if 0 <= seq <= SEQ_RANGE else None
-        if found is None:
+            detail = event_detail(connection, seq, store.now()) if 0 <= seq <= SEQ_RANGE else None
+        if detail is None:
             raise Refusal(404, "not-found", f"No event has the seq {seq}.")
-        return found
+        return detail
 
-    @router.get("/api/v1/runs/{run_id:path}")
+    @route(router, calls.GET_RUN)
     def run(run_id: str) -> RunReport:
-        """Return one run of a pipeline, with the seqs of its events."""
+        """Return one pipeline run with the seqs of its events."""
         with store.reading() as connection:
-            found = run_called(connection, run_id)
-        if found is None:
+            detail = run_called(connection, run_id)
+        if detail is None:
             raise _no_run(run_id)
-        return found
+        return detail
 
 
 def _no_run(run_id: str) -> Refusal:
@@ -128,9 +129,9 @@ def _no_run(run_id: str) -> Refusal:
 
 
 def _add_health(router: APIRouter, store: Store) -> None:
-    @router.get("/healthz", responses={503: {"model": wire.Health}})
+    @route(router, calls.GET_HEALTH, responses={503: {"model": wire.Health}})
     def healthz(response: Response) -> wire.Health:
-        """Answer 200 while the database can be read, 503 when it cannot; with the revision of its schema."""
+        """Return 200 with the schema revision of the database, or 503 if the database cannot be read."""
         response.headers.update(NOT_KEPT)
         try:
             with store.reading() as connection:
@@ -142,5 +143,5 @@ def _add_health(router: APIRouter, store: Store) -> None:
 
 
 def _text(media_type: str) -> dict[str, Any]:
-    """Return what OpenAPI says of an answer that is text of this type."""
+    """Return the OpenAPI description of a text response of this type."""
     return {"description": "Text", "content": {media_type: {"schema": {"type": "string"}}}}

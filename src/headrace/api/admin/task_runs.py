@@ -1,47 +1,48 @@
-"""Task runs, for people: what runs, what waits and for what, what came of it; started and cancelled with the deployment key."""
+"""Admin routes of task runs."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 
-from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
+from headrace.api.routing import route
 from headrace.store import Store
 from headrace.store.queries.task_runs import task_run, task_run_list
-from headrace.wire.task_runs import StartRun, StartTask, TaskRunDetail, TaskRunIs, TaskRunList, TaskRunState
+from headrace.wire.calls import admin as calls
+from headrace.wire.task_runs import StartRun, StartTask, TaskRunDetail, TaskRunList, TaskRunState, TaskRunStatus
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 
 
 def router_for(store: Store) -> APIRouter:
-    """Return the routes over `store`. Those that change something need the deployment key as their bearer token."""
-    router = APIRouter(prefix="/api/v1/task-runs", tags=["admin"])
+    """Return the routes over `store`."""
+    router = APIRouter(tags=["admin"])
 
-    @router.get("")
+    @route(router, calls.LIST_TASK_RUNS)
     def runs(limit: Limit = 100, state: TaskRunState | None = None, task: str | None = None) -> TaskRunList:
         """Return task runs, the last changed first."""
         with store.reading() as connection:
             return TaskRunList(runs=task_run_list(connection, limit=limit, state=state, task=task))
 
-    @router.post("", dependencies=[Depends(admin)])
-    def start(asked: StartTask) -> TaskRunIs:
-        """Start a run; the same id is the same run."""
-        return store.task_runs.start(asked.project, StartRun.model_validate(asked.model_dump(exclude={"project"})))
+    @route(router, calls.START_TASK_RUN)
+    def start(body: StartTask) -> TaskRunStatus:
+        """Start a task run."""
+        return store.task_runs.start(body.project, StartRun.model_validate(body.model_dump(exclude={"project"})))
 
-    @router.get("/{run_id}")
+    @route(router, calls.GET_TASK_RUN)
     def run(run_id: str) -> TaskRunDetail:
         """Return one task run with its arguments and its result."""
         with store.reading() as connection:
-            found = task_run(connection, run_id)
-        if found is None:
+            detail = task_run(connection, run_id)
+        if detail is None:
             raise Refusal(404, "not-found", f"No run has the id {run_id}.", hint="See: headrace task-runs list")
-        return found
+        return detail
 
-    @router.post("/{run_id}/cancel", dependencies=[Depends(admin)])
-    def cancel(run_id: str) -> TaskRunIs:
-        """Cancel a run; one that has ended stays as it ended."""
+    @route(router, calls.CANCEL_TASK_RUN)
+    def cancel(run_id: str) -> TaskRunStatus:
+        """Cancel a task run."""
         return store.task_runs.cancel(run_id)
 
     return router

@@ -1,56 +1,57 @@
-"""Triggerers and parked triggers, for people: who runs what, and with the deployment key, who is to stop and what is to start again."""
+"""Admin routes of triggerers and single triggers."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
-from headrace.api.auth.authentication import admin
 from headrace.api.http.problems import Refusal
+from headrace.api.routing import route
 from headrace.store import Store
 from headrace.store.queries.status import triggerer_list
 from headrace.store.queries.triggers import trigger_detail
-from headrace.wire.status.triggerers import BacklogDropped, TriggerDetail, TriggererList, WantJob
+from headrace.wire.calls import admin as calls
+from headrace.wire.status.triggerers import BacklogDropped, SetDesiredState, TriggerDetail, TriggererList
 
 INT64 = 2**63
 
 
 def router_for(store: Store) -> APIRouter:
-    """Return the routes over `store`. Those that change something need the deployment key as their bearer token."""
-    router = APIRouter(prefix="/api/v1", tags=["admin"])
+    """Return the routes over `store`."""
+    router = APIRouter(tags=["admin"])
 
-    @router.get("/triggerers")
+    @route(router, calls.LIST_TRIGGERERS)
     def triggerers() -> TriggererList:
         """Return the running triggerers, then the last ended ones."""
         with store.reading() as connection:
             return TriggererList(triggerers=triggerer_list(connection, store.now(), store.liveness))
 
-    @router.post("/triggerers/{job_id}/wanted", status_code=204, dependencies=[Depends(admin)])
-    def want(job_id: int, asked: WantJob) -> None:
-        """Say what is wanted of a triggerer; it learns of it with its next heartbeat."""
-        store.jobs.want(_number(job_id), asked.wanted)
+    @route(router, calls.SET_DESIRED_STATE)
+    def want(job_id: int, body: SetDesiredState) -> None:
+        """Set the desired state of a triggerer, which gets it with its next heartbeat."""
+        store.jobs.want(_number(job_id), body.desired_state)
 
-    @router.get("/triggers/{trigger_id}")
+    @route(router, calls.GET_TRIGGER)
     def trigger(trigger_id: int) -> TriggerDetail:
-        """Return one trigger with why it failed."""
+        """Return one trigger with its last failure."""
         with store.reading() as connection:
-            found = trigger_detail(connection, _number(trigger_id), store.now())
-        if found is None:
+            detail = trigger_detail(connection, _number(trigger_id), store.now())
+        if detail is None:
             raise Refusal(404, "not-found", f"No trigger has the id {trigger_id}.")
-        return found
+        return detail
 
-    @router.post("/triggers/{trigger_id}/resume", status_code=204, dependencies=[Depends(admin)])
+    @route(router, calls.RESUME_TRIGGER)
     def resume(trigger_id: int) -> None:
         """Start a trigger that is parked or waits after a failure."""
         store.triggers.resume(_number(trigger_id))
 
-    @router.post("/triggers/{trigger_id}/backlog/drop", dependencies=[Depends(admin)])
+    @route(router, calls.DROP_BACKLOG)
     def drop_backlog(trigger_id: int) -> BacklogDropped:
-        """Drop all that is kept for a trigger; the audit counts it as dropped."""
+        """Drop the backlog of a trigger. The audit counts it as dropped."""
         return BacklogDropped(dropped=store.backlog.drop(_number(trigger_id)))
 
     return router
 
 
 def _number(id: int) -> int:
-    """Return an id that the database can look for; what is beyond its numbers is nothing's."""
+    """Return an id that the database can look up: -1 for a number of more than 64 bits."""
     return id if -INT64 <= id < INT64 else -1

@@ -1,4 +1,4 @@
-"""Webhooks for people: who is told of which events, and how that went."""
+"""Admin routes of webhooks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from headrace.api.auth.authentication import admin
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.problems import Refusal
+from headrace.api.routing import route
 from headrace.wire import webhooks as wire
+from headrace.wire.calls import admin as calls
 from headrace.wire.secrets import NAME
 
 Name = Annotated[str, Path(pattern=NAME)]
 
-router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
+router = APIRouter(tags=["webhooks"])
 
 
 async def changed(request: Request) -> AsyncGenerator[None]:
@@ -24,47 +25,47 @@ async def changed(request: Request) -> AsyncGenerator[None]:
     request.app.state.dispatcher.refresh()
 
 
-@router.get("")
-def webhooks(store: StoreOf) -> wire.ShownWebhooks:
+@route(router, calls.LIST_WEBHOOKS)
+def webhooks(store: StoreOf) -> wire.WebhookList:
     """Return the webhooks, by name."""
-    return wire.ShownWebhooks(webhooks=store.webhooks.shown())
+    return wire.WebhookList(webhooks=store.webhooks.shown())
 
 
-@router.put("/{name}", status_code=204, dependencies=[Depends(admin), Depends(changed)])
+@route(router, calls.SET_WEBHOOK, dependencies=[Depends(changed)])
 def set_webhook(name: Name, given: wire.SetWebhook, store: StoreOf) -> None:
-    """Keep a webhook, in place of what had its name."""
+    """Create or replace a webhook."""
     store.webhooks.set(name, given)
 
 
-@router.post("/{name}/state", status_code=204, dependencies=[Depends(admin), Depends(changed)])
-def want_webhook(name: Name, asked: wire.WantWebhook, store: StoreOf) -> None:
-    """Pause a webhook, or resume it where it stopped."""
-    if not store.webhooks.want(name, asked.state):
+@route(router, calls.SET_WEBHOOK_STATE, dependencies=[Depends(changed)])
+def want_webhook(name: Name, body: wire.SetWebhookState, store: StoreOf) -> None:
+    """Pause or resume a webhook. It resumes where it stopped."""
+    if not store.webhooks.want(name, body.state):
         raise _missing(name)
 
 
-@router.delete("/{name}", status_code=204, dependencies=[Depends(admin), Depends(changed)])
+@route(router, calls.REMOVE_WEBHOOK, dependencies=[Depends(changed)])
 def remove_webhook(name: Name, store: StoreOf) -> None:
     """Delete a webhook and its pending deliveries."""
     if not store.webhooks.remove(name):
         raise _missing(name)
 
 
-@router.post("/{name}/redrive", dependencies=[Depends(admin)])
-def redrive(name: Name, store: StoreOf) -> wire.WebhookRedriven:
-    """Try dead events of a webhook again."""
+@route(router, calls.REDRIVE_WEBHOOK)
+def redrive(name: Name, store: StoreOf) -> wire.RedriveResult:
+    """Redrive the dead events of a webhook."""
     count = store.webhooks.redrive(name)
     if count is None:
         raise _missing(name)
-    return wire.WebhookRedriven(count=count)
+    return wire.RedriveResult(count=count)
 
 
-@router.get("/{name}/deliveries")
-def deliveries(name: Name, store: StoreOf, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> wire.Deliveries:
-    """Return the last attempts, the newest first."""
+@route(router, calls.LIST_DELIVERIES)
+def deliveries(name: Name, store: StoreOf, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> wire.DeliveryList:
+    """Return the last deliveries of a webhook, the newest first."""
     if not store.webhooks.shown(name):
         raise _missing(name)
-    return wire.Deliveries(deliveries=store.webhooks.deliveries(name, limit))
+    return wire.DeliveryList(deliveries=store.webhooks.deliveries(name, limit))
 
 
 def _missing(name: str) -> Refusal:

@@ -1,6 +1,8 @@
-"""Who calls: the deployment key registers jobs and does everything else that people do; a token does what its scope says, for a while.
+"""Authentication: the deployment key registers jobs and permits every admin call. A token permits the calls of its
+scope until it expires.
 
-A job's token dies with the job, and soon: the heartbeat brings the next one. A person's token lives as long as it was made for.
+A job's token expires with the job or earlier: the heartbeat brings the next one. A user's token expires at its own
+time.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Scope = Literal[JobKind, PersonScope]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The job that a valid token names. Whether it still runs is for the store to say, in the transaction that matters."""
+    """The job that a valid token names. The store checks in its transaction whether the job still runs."""
 
     job_id: int
     kind: JobKind
@@ -46,14 +48,14 @@ class Caller:
             raise Refusal(403, "forbidden", f"Only a {kind} may do this, and job {self.job_id} is a {self.kind}.")
 
     def must_own(self, job_id: int) -> None:
-        """Refuse to act for another job."""
+        """Refuse a request for another job."""
         if self.job_id != job_id:
             raise Refusal(403, "forbidden", f"The token is that of job {self.job_id}, not of job {job_id}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token of this api says: whose it is, what it opens, and until when (seconds since the epoch); a person's has an id."""
+    """The claims of a token: subject, scope, and expiry (seconds since the epoch). A user's token has an id."""
 
     subject: str
     scope: Scope
@@ -62,7 +64,7 @@ class Claims:
 
 
 class Tokens:
-    """Makes and checks tokens for one deployment key and one database (`instance`); `now` is in microseconds since the epoch."""
+    """Create and verify tokens for one deployment key and one database (`instance`). `now` is in microseconds since the epoch."""
 
     def __init__(self, key: str, instance: int, now: Callable[[], int] = wall_clock) -> None:
         self._key = key.encode()
@@ -71,27 +73,27 @@ class Tokens:
         self._now = now
         self._known = lru_cache(KEEP)(self._verified)
         self.revoked: frozenset[str] = frozenset()
-        """The ids of people's tokens that were taken back."""
+        """The ids of revoked users' tokens."""
 
     def is_key(self, given: str) -> bool:
-        """Whether `given` is the deployment key, told in constant time."""
+        """Return whether `given` is the deployment key, in constant time."""
         return compare_digest(given.encode(), self._key)
 
     def token(self, subject: int | str, scope: Scope, seconds: int = TOKEN_SECONDS) -> str:
-        """Return a token for a job (by its id) or a person (by name)."""
+        """Return a token for a job (by its id) or a user (by name)."""
         return self.until(subject, scope, self._seconds() + seconds)
 
     def until(self, subject: int | str, scope: Scope, expires: int, *, id: str | None = None) -> str:
-        """Return a token that opens nothing from `expires` on, in seconds since the epoch; one with an `id` can be taken back."""
+        """Return a token that expires at `expires`, in seconds since the epoch. A token with an `id` can be revoked."""
         claims = {"sub": str(subject), "scope": scope, "aud": self._instance, "exp": expires} | ({} if id is None else {"jti": id})
         return jwt.encode(claims, self._secret, ALGORITHM)
 
     def seconds_left(self, token: str) -> int:
-        """Return for how long a valid token still opens anything."""
+        """Return the seconds until a valid token expires."""
         return self.claims(token).expires - self._seconds()
 
     def refreshed(self, caller: Caller) -> str | None:
-        """Return a job's next token once half the life of the one it has is over; until then, None."""
+        """Return a job's next token after half the life of its present one, or None before that."""
         old = caller.expires - self._seconds() < TOKEN_SECONDS // 2
         return self.token(caller.job_id, caller.kind) if old else None
 
@@ -103,10 +105,10 @@ class Tokens:
         return Caller(int(claims.subject), claims.scope, claims.expires)
 
     def claims(self, token: str) -> Claims:
-        """Return what a token says, or raise the 401 problem; its signature is looked at once, its end every time."""
+        """Return the claims of a token, or raise the 401 problem. The signature is checked once, the expiry every time."""
         claims = self._known(token)
         if claims.expires <= self._seconds():
-            hint = "A job registers again with the same registration id; a person makes another with: headrace token create"
+            hint = "A job registers again with the same registration id; a person makes another with: headrace tokens create"
             raise Refusal(401, "expired", "The token has expired.", hint=hint, headers=CHALLENGE)
         if claims.id is not None and claims.id in self.revoked:
             raise unauthorized("The token was taken back.")
@@ -126,8 +128,8 @@ class Tokens:
 
 
 def unauthorized(detail: str) -> Refusal:
-    """Return the refusal of one who shows nothing that opens this."""
-    hint = "Set HEADRACE_KEY to the API's deployment key: the file `key` in the API's home. Or use a token from: headrace token create"
+    """Return the problem for a request without valid credentials."""
+    hint = "Set HEADRACE_KEY to the API's deployment key: the file `key` in the API's home. Or use a token from: headrace tokens create"
     return Refusal(401, "unauthorized", detail, hint=hint, headers=CHALLENGE)
 
 
@@ -138,16 +140,16 @@ def bearer(headers: Headers) -> str | None:
 
 
 def _bearer(request: Request) -> str:
-    found = bearer(request.headers)
-    if found is None:
+    token = bearer(request.headers)
+    if token is None:
         raise unauthorized("The request carries no bearer token.")
-    return found
+    return token
 
 
 async def tokens(request: Request) -> Tokens:
     """Return the tokens of the app that serves the request."""
-    made: Tokens = request.app.state.tokens
-    return made
+    app_tokens: Tokens = request.app.state.tokens
+    return app_tokens
 
 
 async def deployment(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> None:
@@ -162,7 +164,7 @@ async def admin(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> 
 
 
 def allow(known: Tokens, given: str, scope: PersonScope) -> None:
-    """Refuse who shows neither the deployment key nor a person's token of this scope; an admin's opens whatever a reader's does."""
+    """Require the deployment key or a user's token of this scope. An admin's token also has a reader's permissions."""
     if known.is_key(given):
         return
     has = known.claims(given).scope
@@ -187,8 +189,15 @@ async def pipeline(who: Annotated[Caller, Depends(caller)]) -> Caller:
     return who
 
 
+async def worker(who: Annotated[Caller, Depends(caller)]) -> Caller:
+    """Return the worker whose token the request carries."""
+    who.must_be("worker")
+    return who
+
+
 AnyJob = Annotated[Caller, Depends(caller)]
 Triggerer = Annotated[Caller, Depends(triggerer)]
 Pipeline = Annotated[Caller, Depends(pipeline)]
+Worker = Annotated[Caller, Depends(worker)]
 TokensOf = Annotated[Tokens, Depends(tokens)]
 """These declare, in a route, whose token it needs."""

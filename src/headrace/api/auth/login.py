@@ -1,4 +1,4 @@
-"""GET and POST /login: a token for a cookie, so that a browser may look at an api that can be reached from outside."""
+"""GET and POST /login: exchange a token for a cookie, so that a browser can read an API that is reachable from outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'sel
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "Cache-Control": "no-store",
-    "Referrer-Policy": "same-origin",  # with less, a browser would call the origin of this form unknown
+    "Referrer-Policy": "same-origin",  # with a stricter policy, browsers send a null origin with this form
 }
 LONGEST = 4096
 TOLD = "That token opens nothing here, or no longer."
@@ -33,7 +33,7 @@ PAGE = """<!doctype html>
 <h1>Headrace</h1>
 <p role="alert">{message}</p>
 <form method="post" action="/login">
-<label for="token">Token, made with <code>headrace token create --scope read</code></label>
+<label for="token">Token, made with <code>headrace tokens create --scope read</code></label>
 <p>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
 <button type="submit">Look</button>
@@ -57,14 +57,14 @@ async def ask() -> Response:
 async def enter(request: Request, tokens: TokensOf) -> Response:
     """Keep the token in a cookie that no script reads and no other site sends, and show the page."""
     body = (await request.body())[:LONGEST].decode("ascii", "replace")
-    given = parse_qs(body).get("token", [""])[0].strip()
+    token = parse_qs(body).get("token", [""])[0].strip()
     try:
-        if tokens.is_key(given):
+        if tokens.is_key(token):
             raise Refusal(403, "forbidden", "The deployment key does not belong in a browser.")
-        allow(tokens, given, "read")
+        allow(tokens, token, "read")
     except Refusal:
         return HTMLResponse(PAGE.format(message=TOLD), 403, headers=HEADERS)
-    seconds = tokens.seconds_left(given)
+    seconds = tokens.seconds_left(token)
     answer = RedirectResponse("/", 303)
-    answer.set_cookie(COOKIE, given, max_age=seconds, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    answer.set_cookie(COOKIE, token, max_age=seconds, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return answer

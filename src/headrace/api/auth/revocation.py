@@ -1,4 +1,4 @@
-"""Which people's tokens were taken back: kept in memory, and read again each second, since another api may have been told."""
+"""Revoked tokens: cached in memory and read again each second, because another API server may have revoked one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORK: Final = "the list of revoked tokens"
 
 @asynccontextmanager
 async def poll_revoked_tokens(store: Store, tokens: Tokens) -> AsyncGenerator[None]:
-    """Follow what is taken back as long as the body runs; while the database is away, what is known stays."""
+    """Poll revoked tokens as long as the body runs. While the database is unavailable, the cached ones stay in force."""
     task = asyncio.create_task(_follow(store, tokens))
     try:
         yield
@@ -32,7 +32,7 @@ async def _follow(store: Store, tokens: Tokens) -> None:
         await asyncio.sleep(EVERY)
         try:
             tokens.revoked = await asyncio.to_thread(store.api_tokens.revoked)
-        except Exception as error:  # whatever it is: without this task a token that is revoked at another api would stay valid here
+        except Exception as error:  # of any kind: without this task, a token revoked at another api would stay valid here
             await asyncio.sleep(store.background.record_failure(WORK, error))
         else:
             store.background.record_success(WORK)

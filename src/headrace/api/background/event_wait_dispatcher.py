@@ -1,6 +1,7 @@
-"""Hands events of the log to the task runs that wait for them, in causal order, as soon as they are stored.
+"""Dispatch events of the log to waiting task runs, in causal order, once they are stored.
 
-While no run waits nothing is read: the bell of the task runs says when one begins to. While one does, the store's commits wake it.
+While no run waits, nothing is read: a signal of the task runs reports the first wait. While one waits, the store's
+commits wake the dispatcher.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Final
 from headrace.store import Store
 
 LOOK_AGAIN: Final = 1.0
-"""Seconds after which what became due by time alone is found, while a run waits."""
+"""Seconds between two checks for waits that end by time alone, while a run waits."""
 
 WORK: Final = "events for task runs"
 
 
 class EventWaitDispatcher:
-    """Lets the task runs of one store go on. Any number of apis may have one: an event is claimed once, and given to a run once."""
+    """Dispatch events to the task runs of one store. Any number of API servers may have one. Invariant: an event is
+    claimed once, and each run receives it once.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -33,17 +36,20 @@ class EventWaitDispatcher:
         loop = asyncio.get_running_loop()
 
         def set_soon(event: asyncio.Event) -> None:
-            with suppress(RuntimeError):  # the loop has closed since
+            with suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(event.set)
 
-        forget = [self._store.observe(lambda: set_soon(self._committed)), self._store.task_runs.bell.listen(lambda: set_soon(self._rung))]
+        unsubscribers = [
+            self._store.observe(lambda: set_soon(self._committed)),
+            self._store.task_runs.bell.listen(lambda: set_soon(self._rung)),
+        ]
         task = asyncio.create_task(self._run())
         try:
             yield
         finally:
-            for one in forget:
+            for one in unsubscribers:
                 one()
-            self._over = True  # it ends what a thread is at, which no cancellation does
+            self._over = True  # it stops the work of a thread, which a cancellation cannot
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -66,7 +72,7 @@ class EventWaitDispatcher:
                         await self._committed.wait()
 
     def _round(self) -> tuple[bool, bool]:
-        """Read, claim and hand on once; whether any run waits, and whether there was anything to do."""
+        """Read, claim and dispatch once; return whether any run waits, and whether there was work."""
         waiting = self._store.event_waits
         taken = waiting.take()
         if taken is None:

@@ -1,7 +1,8 @@
-"""The dispatcher: tells webhooks of events as soon as they are in the log, in causal order, each with as much at a time as it may have.
+"""The webhook dispatcher: delivers stored events in causal order, with limited concurrency for each webhook.
 
-The law: the store's commits wake it, and nothing is polled. An event is settled after its webhook took it, so one that was
-sent by an api that died is sent again; what fails holds back only what follows it. Any number of apis may dispatch: claims are given once.
+Invariants: the store's commits wake it, and nothing is polled. An event is settled after its webhook accepted it.
+If an API server ends during a delivery, the event is sent again. A failed event blocks only its followers. Any
+number of API servers may dispatch, because claims are exclusive.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from headrace.streams.limits.close_grace import is_cancelled
 CLAIM: Final = 32
 AT_ONCE: Final = 8
 LOOK_AGAIN: Final = 1.0
-"""Seconds after which the list of webhooks is read again while there is something to do, and what became due by time alone is found."""
+"""Seconds between two reads of the list of webhooks while there is work. The same read finds events that are due by time alone."""
 
 WORK: Final = "the list of webhooks"
 
@@ -34,7 +35,7 @@ def _work_of(hook: Hook) -> str:
 
 
 class WebhookDispatcher:
-    """Tells the webhooks of one store."""
+    """Deliver events to the webhooks of one store."""
 
     def __init__(self, store: Store, *, private: bool = False) -> None:
         self._store = store
@@ -49,21 +50,21 @@ class WebhookDispatcher:
         loop = asyncio.get_running_loop()
 
         def committed() -> None:
-            with suppress(RuntimeError):  # the loop has closed since
+            with suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(self._wake)
 
-        forget = self._store.observe(committed)
+        unobserve = self._store.observe(committed)
         task = asyncio.create_task(self._run())
         try:
             yield
         finally:
-            forget()
+            unobserve()
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
     def refresh(self) -> None:
-        """Look at the list of webhooks again."""
+        """Read the list of webhooks again."""
         self._changed.set()
 
     def _wake(self) -> None:
@@ -86,7 +87,7 @@ class WebhookDispatcher:
                 await asyncio.gather(*(task for _, task in tasks.values()), return_exceptions=True)
 
     async def _keep_up(self, sender: Sender, tasks: dict[int, tuple[Hook, asyncio.Task[None]]]) -> None:
-        """Have one task for each webhook that is active, as it is now."""
+        """Maintain one task for each active webhook with its current settings."""
         try:
             active = {hook.id: hook for hook in await asyncio.to_thread(self._store.webhooks.active)}
         except Exception as error:
@@ -111,7 +112,7 @@ class WebhookDispatcher:
                 busy = await self._round(hook, sender)
             except Exception as error:
                 if not isinstance(error, ResourceError) and not await asyncio.to_thread(self._store.webhooks.exists, hook):
-                    return  # the webhook was removed in the middle of the round
+                    return  # the webhook was removed during the round
                 pause = self._store.background.record_failure(_work_of(hook), error)
                 if is_cancelled():
                     raise asyncio.CancelledError from error  # the error was raised in place of the cancellation
@@ -124,12 +125,12 @@ class WebhookDispatcher:
                         await woken.wait()
 
     async def _round(self, hook: Hook, sender: Sender) -> bool:
-        """Read, claim and send once; whether there was anything to do."""
+        """Read, claim and send once; return whether there was work."""
         taking = asyncio.create_task(asyncio.to_thread(self._take, hook))
         try:
             fed, claims, bodies = await asyncio.shield(taking)
         except asyncio.CancelledError:
-            await asyncio.to_thread(self._settle, hook, [], [], (await taking)[1], [])  # the claim would last for its lease
+            await asyncio.to_thread(self._settle, hook, [], [], (await taking)[1], [])  # otherwise the claim stays until its lease expires
             raise
         if claims:
             room = asyncio.Semaphore(AT_ONCE)
@@ -149,7 +150,7 @@ class WebhookDispatcher:
         return progress.moved, claims, self._store.webhooks.bodies(claims) if claims else {}
 
     async def _send_tree(self, hook: Hook, sender: Sender, tree: list[Claim], bodies: dict[int, Any], room: asyncio.Semaphore) -> None:
-        """Send the events of one tree one after the other; what a failed one holds back is given back."""
+        """Send the events of one tree one after the other. Followers of a failed one are released."""
         done: list[Claim] = []
         attempts: list[Attempt] = []
         stopped: set[bytes] = set()
@@ -174,8 +175,8 @@ class WebhookDispatcher:
                     stopped.add(claim.event.key)
                     failed.append((claim, attempt.error or "", again))
         finally:
-            told = {claim.seq for claim in done} | {claim.seq for claim, *_ in failed}
-            left = [claim for claim in tree if claim.seq not in told]
+            finished = {claim.seq for claim in done} | {claim.seq for claim, *_ in failed}
+            left = [claim for claim in tree if claim.seq not in finished]
             await asyncio.to_thread(self._settle, hook, done, failed, left, attempts)
 
     async def _send(self, hook: Hook, sender: Sender, claim: Claim, body: Any) -> tuple[Attempt, int | None]:

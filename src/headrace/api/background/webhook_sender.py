@@ -1,4 +1,6 @@
-"""One event to one webhook: a CloudEvent in structured JSON over HTTP, signed, and to public addresses only unless others are allowed."""
+"""Deliver one event to one webhook: a signed CloudEvent in structured JSON over HTTP. Addresses that are not public
+need permission.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ MOST_READ: Final = 4_096
 LONGEST_WAIT: Final = 3_600.0
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-"""What IANA gives to everybody: other prefixes are local, or stand for IPv4 addresses in ways that depend on the host."""
-PRIVATE: Final = "its address is not public: HEADRACE_WEBHOOK_PRIVATE=true allows that"
+"""IANA's global unicast prefix. Other prefixes are local, or map to IPv4 addresses in ways that depend on the host."""
+PRIVATE: Final = "its address is not public: HEADRACE_WEBHOOK_ALLOW_PRIVATE=true allows that"
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResponse:
-    """What the other side said: its status, or why there is none, and in how many seconds it wants to be asked again."""
+    """The response of a webhook: its status, or the reason why there is none, and the seconds of its Retry-After."""
 
     status: int | None
     error: str | None
@@ -34,12 +36,13 @@ class DeliveryResponse:
 
     @property
     def taken(self) -> bool:
-        """Whether it took the event."""
+        """Return whether the webhook accepted the event."""
         return self.error is None
 
 
 def public_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket for a connection to a public address: the very one that is connected to, however the URL wrote it.
+    """Return a socket for a connection to a public address. It checks the resolved address, whatever the form of
+    the URL.
 
     Raises:
         OSError: The address is not public.
@@ -51,7 +54,7 @@ def public_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 def is_public(host: str) -> bool:
-    """Whether an address, as `getaddrinfo` gives it, is one that everybody may reach."""
+    """Return whether an address from `getaddrinfo` is public."""
     address = ip_address(host.partition("%")[0])
     if isinstance(address, IPv6Address):
         inner = IPv4Address(int(address) & 0xFFFF_FFFF) if address in _NAT64 else address.ipv4_mapped or address.sixtofour
@@ -76,7 +79,7 @@ class Sender:
         await self._session.close()
 
     async def send(self, url: str, secret: str, event: Any, mark: str | None, now: int, timeout: float) -> DeliveryResponse:  # noqa: ASYNC109  a value
-        """Send one row of the log; return what came of it."""
+        """Send one row of the log; return the response."""
         body = cloud_event(event, mark)
         id, seconds = f"{event.seq}", now // 1_000_000
         headers = {
@@ -102,13 +105,13 @@ class Sender:
 
 
 def signature(secret: str, id: str, seconds: int, body: bytes) -> str:
-    """Return `v1,` and the HMAC-SHA256, in base64, of the id, the moment and the body, with dots between them."""
+    """Return `v1,` and the HMAC-SHA256, in base64, of the id, the time and the body, joined by dots."""
     signed = f"{id}.{seconds}.".encode() + body
     return "v1," + b64encode(hmac.digest(secret.encode(), signed, "sha256")).decode()
 
 
 def _retry_after(told: str | None, now: int) -> float:
-    """Return the seconds that a Retry-After asks for, as a number or a date; 0 where it makes no sense."""
+    """Return the seconds of a Retry-After, as a number or a date; 0 if it is invalid."""
     if told is None:
         return 0.0
     try:

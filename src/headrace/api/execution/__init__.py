@@ -1,1 +1,1 @@
-"""The execution API: what triggerers and pipelines call, one module for each aggregate."""
+"""Routes of the execution API, one module for each resource."""

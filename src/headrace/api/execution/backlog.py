@@ -1,4 +1,4 @@
-"""GET /execution/triggers/{id}/backlog and POST …/settle."""
+"""Routes of backlogs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from fastapi import APIRouter, Query, Response
 from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireResponse, WireRoute
+from headrace.api.routing import route
 from headrace.store.custody.backlog import MOST_ITEMS
-from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
+from headrace.wire.calls import execution as calls
+from headrace.wire.custody.backlog import SettleBacklog
 
-router = APIRouter(prefix="/execution/triggers", tags=["backlog"], route_class=WireRoute)
+router = APIRouter(tags=["backlog"], route_class=WireRoute)
 
 
-@router.get("/{trigger_id}/backlog", response_model=BacklogPage)
+@route(router, calls.GET_BACKLOG)
 def backlog(
     trigger_id: int,
     store: StoreOf,
@@ -23,12 +25,12 @@ def backlog(
     after: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 500,
 ) -> Response:
-    """Return what is kept for a trigger with number > `after`, the oldest first; a page is empty only when nothing is left."""
+    """Return the backlog of a trigger from the first number after `after`, the oldest first. An empty page is the end."""
     page = store.backlog.page(caller.job_id, trigger_id, after=after, limit=limit)
     return WireResponse(page)
 
 
-@router.post("/{trigger_id}/backlog/settle", status_code=204)
+@route(router, calls.SETTLE_BACKLOG)
 def settle(trigger_id: int, settled: SettleBacklog, store: StoreOf, caller: Triggerer) -> None:
-    """Record the answers to raw events of a backlog, and delete them. An unknown one changes nothing."""
+    """Record the answers to raw events of a backlog and delete the raw events."""
     store.backlog.settle(caller.job_id, trigger_id, settled)

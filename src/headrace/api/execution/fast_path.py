@@ -18,17 +18,15 @@ from headrace.api.auth import authentication
 from headrace.api.execution import log
 from headrace.api.http import dependencies
 from headrace.api.http.wire_route import parse_body
-from headrace.wire.custody.events import EventBatch
-
-EVENTS_PATH = f"{log.router.prefix}/triggers/events"
+from headrace.wire.calls.execution import STORE_EVENTS
 
 
 class IngestRoute(BaseRoute):
-    """Take `POST /execution/triggers/events` as clients send it: JSON that is declared so, with a length."""
+    """Take `POST /execution/triggers/events` if it has the content type JSON and a content length."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return whether this route takes the request."""
-        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != EVENTS_PATH:
+        if scope["type"] != "http" or scope["method"] != STORE_EVENTS.method or scope["path"] != STORE_EVENTS.path:
             return Match.NONE, {}
         headers = Headers(scope=scope)
         if headers.get("content-type") != "application/json" or headers.get("content-length", "0") == "0":
@@ -38,7 +36,7 @@ class IngestRoute(BaseRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request as FastAPI's route does."""
         request = Request(scope, receive)
-        batch = await parse_body(await request.body(), EventBatch)
+        batch = await parse_body(await request.body(), STORE_EVENTS.request)
         caller = await authentication.triggerer(await authentication.caller(request, await authentication.tokens(request)))
         response = await log.append(batch, await dependencies.store(request), await dependencies.durable(request), caller)
         await response(scope, receive, send)

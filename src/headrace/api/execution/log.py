@@ -1,4 +1,4 @@
-"""POST /execution/triggers/events; GET /execution/events, …/head and …/pick; GET /execution/redeliveries."""
+"""Routes of the event log."""
 
 from __future__ import annotations
 
@@ -16,59 +16,61 @@ from headrace.api.auth.authentication import AnyJob, Triggerer
 from headrace.api.http.dependencies import DurableOf, StoreOf
 from headrace.api.http.problems import Refusal
 from headrace.api.http.wire_route import JsonResponse, WireResponse, WireRoute
+from headrace.api.routing import route
 from headrace.store import Store
 from headrace.store.log.log import LogPage, stored
 from headrace.wire.base import rfc3339
-from headrace.wire.custody.events import BatchStored, EventBatch, LogHead, LogNews
-from headrace.wire.log import HEAD_HEADER, PICKED_HEADER
-from headrace.wire.pipelines.plans import FindLeaders, FoundLeaders
-from headrace.wire.pipelines.runs import PickEvents, Redeliveries
+from headrace.wire.calls import execution as calls
+from headrace.wire.custody.events import EventBatch, LogHead, LogPosition
+from headrace.wire.log import HEAD_HEADER, LAST_SEQ_HEADER
+from headrace.wire.pipelines.plans import FindLeaders
+from headrace.wire.pipelines.runs import GetEventsBySeq, Redeliveries
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
-MOST_EVENTS = 200_000
-MOST_PICKED = 10_000
-MOST_WAIT = 20.0
+MAX_EVENTS = 200_000
+MAX_SEQS = 10_000
+MAX_WAIT_SECONDS = 20.0
 PAGE: dict[str, Any] = {
     "description": "A page of the log",
     "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}, "application/json": {"schema": {"type": "object"}}},
 }
 
-router = APIRouter(prefix="/execution", tags=["log"], route_class=WireRoute)
+router = APIRouter(tags=["log"], route_class=WireRoute)
 
 
-@router.post("/triggers/events", response_model=BatchStored)
+@route(router, calls.STORE_EVENTS)
 async def append(batch: EventBatch, store: StoreOf, durable: DurableOf, caller: Triggerer) -> Response:
-    """Store events and dead letters in one durable commit; batches that arrive together share it."""
+    """Store events, dead letters, spills and receipts in one durable commit. Batches that arrive together share a commit."""
     answered = await durable(store.log.append_later(caller.job_id, batch))
     return WireResponse(stored(answered))
 
 
-@router.get("/events/head")
+@route(router, calls.GET_LOG_HEAD)
 def head(store: StoreOf, caller: AnyJob) -> LogHead:
-    """Return the log's first and last `seq`, and the api's clock."""
+    """Return the first and the last `seq` of the log, and the time of the API server."""
     store.jobs.check(caller.job_id)
     return store.log.head()
 
 
-@router.get("/events/news")
+@route(router, calls.WAIT_FOR_EVENTS)
 async def news(
     store: StoreOf,
     caller: AnyJob,
     after: Annotated[int, Query(ge=0)] = 0,
     again: Annotated[int, Query(ge=0)] = 0,
-    wait: Annotated[float, Query(ge=0, le=MOST_WAIT)] = 0.0,
-) -> LogNews:
-    """Return the last `seq` and the last redelivery: as soon as there is more than `after` or `again`, or after `wait` seconds."""
+    wait: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS)] = 0.0,
+) -> LogPosition:
+    """Return the last `seq` and the last redelivery once one is beyond `after` or `again`, at the latest after `wait` seconds."""
     await run_in_threadpool(store.jobs.check, caller.job_id)
     loop = asyncio.get_running_loop()
     until = loop.time() + wait
     with _commits(store, loop) as committed:
         while True:
             committed.clear()
-            found = await run_in_threadpool(store.log.news)
+            position = await run_in_threadpool(store.log.news)
             left = until - loop.time()
-            if found.head > after or found.again > again or left <= 0:
-                return found
+            if position.head > after or position.again > again or left <= 0:
+                return position
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await committed.wait()
@@ -76,44 +78,44 @@ async def news(
 
 @contextmanager
 def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
-    """Give an event that is set after each commit."""
+    """Yield an event that is set after each commit."""
     committed = asyncio.Event()
 
     def tell() -> None:
         with suppress(RuntimeError):  # the loop has closed since: no task waits any more
             loop.call_soon_threadsafe(committed.set)
 
-    forget = store.observe(tell)
+    unobserve = store.observe(tell)
     try:
         yield committed
     finally:
-        forget()
+        unobserve()
 
 
-@router.post("/events/pick", response_class=Response, responses={200: PAGE})
-def pick(asked: PickEvents, store: StoreOf, caller: AnyJob) -> Response:
-    """Return some events by their seqs, in order of `seq`, as an Arrow IPC stream, as far as the log has them.
+@route(router, calls.GET_EVENTS_BY_SEQ, response_class=Response, responses={200: PAGE})
+def pick(body: GetEventsBySeq, store: StoreOf, caller: AnyJob) -> Response:
+    """Return the events of the log with these seqs, in order of `seq`, as an Arrow IPC stream.
 
-    Where their payloads are large the answer has the first of them, and a header names the last seq. Request the rest again.
+    If their payloads are large, the response has the first events only, and a header has the last seq. Request the rest again.
     """
     project = store.jobs.project(caller.job_id)
     # A range that ends before it begins has nothing, and takes nothing from what the others have.
-    count = sum(max(0, last - first + 1) for first, last in asked.seqs)
-    if count > MOST_PICKED:
-        raise Refusal(422, "invalid", f"{count:,} events were requested at once.", hint=f"Ask for at most {MOST_PICKED:,}.")
-    seqs = {seq for first, last in asked.seqs for seq in range(first, last + 1)}
-    picked = store.log.pick(sorted(seqs), project)
-    headers = {} if picked.to is None else {PICKED_HEADER: str(picked.to)}
+    count = sum(max(0, last - first + 1) for first, last in body.seqs)
+    if count > MAX_SEQS:
+        raise Refusal(422, "invalid", f"{count:,} events were requested at once.", hint=f"Ask for at most {MAX_SEQS:,}.")
+    seqs = {seq for first, last in body.seqs for seq in range(first, last + 1)}
+    picked = store.log.get_by_seq(sorted(seqs), project)
+    headers = {} if picked.to is None else {LAST_SEQ_HEADER: str(picked.to)}
     return Response(_as_arrow(picked.table), headers=headers, media_type=ARROW_STREAM)
 
 
-@router.post("/events/leaders", response_model=FoundLeaders)
-def leaders(wanted: FindLeaders, store: StoreOf, caller: AnyJob) -> Response:
-    """Return the leader of each of some events, and the triggers of the job's project that had fired on it when it was stored."""
-    return WireResponse(store.log.leaders(wanted.keys, store.jobs.project(caller.job_id)))
+@route(router, calls.FIND_LEADERS)
+def leaders(body: FindLeaders, store: StoreOf, caller: AnyJob) -> Response:
+    """Return the leader of each event, and the triggers of the job's project that had fired on the event when it was stored."""
+    return WireResponse(store.log.leaders(body.keys, store.jobs.project(caller.job_id)))
 
 
-@router.get("/redeliveries")
+@route(router, calls.GET_REDELIVERIES)
 def redeliveries(store: StoreOf, caller: AnyJob, after: Annotated[int, Query(ge=0)], to: Annotated[int, Query(ge=0)]) -> Redeliveries:
     """Return redeliveries with after < id <= to: late firings and redriven dead letters.
 
@@ -123,19 +125,19 @@ def redeliveries(store: StoreOf, caller: AnyJob, after: Annotated[int, Query(ge=
     return Redeliveries(redeliveries=store.log.redeliveries(after=after, to=to, project=project))
 
 
-@router.get("/events", response_class=Response, responses={200: PAGE})
+@route(router, calls.GET_EVENTS, response_class=Response, responses={200: PAGE})
 def events(
     store: StoreOf,
     caller: AnyJob,
     after: Annotated[int, Query(ge=0)] = 0,
     to: Annotated[int | None, Query(ge=0)] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 50_000,
+    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 50_000,
     format: Literal["arrow", "json"] = "arrow",
     scope: str | None = None,
 ) -> Response:
-    """Return events with after < seq <= to in order of `seq`, as an Arrow IPC stream or as JSON; `scope` says for whom.
+    """Return events with after < seq <= to in order of `seq`, as an Arrow IPC stream or as JSON.
 
-    `triggers` names those triggers of the job's project that fired on the event.
+    `triggers` has the triggers of the job's project that fired on the event.
     """
     del scope
     page = store.log.page(after=after, to=to, limit=limit, project=store.jobs.project(caller.job_id))
@@ -154,7 +156,7 @@ def _as_arrow(table: pa.Table) -> bytes:
 
 
 def _as_json(page: LogPage) -> bytes:
-    """Return the page as JSON: keys in hexadecimal, moments in RFC 3339, and each payload as the text that it is."""
+    """Return the page as JSON: keys in hexadecimal, times in RFC 3339, payloads as text."""
     rows = page.table.to_pylist()
     for row in rows:
         row["key"] = row["key"].hex()

@@ -1,4 +1,4 @@
-"""Every route of the execution API."""
+"""All routes of the execution API."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ ROUTERS = (
     pipelines.router,
     secrets.router,
 )
-"""In the order in which they are tried: those that are called most first. Name a new file of routes here."""
+"""In the order in which they are tried: the most frequent calls first. List a new module of routes here."""

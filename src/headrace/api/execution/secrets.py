@@ -1,4 +1,4 @@
-"""GET /execution/connections/{id} and /execution/variables/{key}: secrets for a running job only."""
+"""Routes of connections and variables, for running jobs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from fastapi import APIRouter, Path, Response
 from headrace.api.auth.authentication import AnyJob
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireRoute
+from headrace.api.routing import route
+from headrace.wire.calls import execution as calls
 from headrace.wire.secrets import NAME, ConnectionValue, VariableValue
 
 NOT_KEPT = {"Cache-Control": "no-store"}
 
-router = APIRouter(prefix="/execution", tags=["secrets"], route_class=WireRoute)
+router = APIRouter(tags=["secrets"], route_class=WireRoute)
 
 
-@router.get("/connections/{id}")
+@route(router, calls.GET_CONNECTION)
 def connection(id: Annotated[str, Path(pattern=NAME)], response: Response, store: StoreOf, caller: AnyJob) -> ConnectionValue:
-    """Return a connection in full."""
+    """Return a connection with its secrets."""
     response.headers.update(NOT_KEPT)
     return store.secrets.connection(caller.job_id, id)
 
 
-@router.get("/variables/{key}")
+@route(router, calls.GET_VARIABLE)
 def variable(key: Annotated[str, Path(pattern=NAME)], response: Response, store: StoreOf, caller: AnyJob) -> VariableValue:
-    """Return a variable."""
+    """Return the value of a variable."""
     response.headers.update(NOT_KEPT)
     return store.secrets.variable(caller.job_id, key)

@@ -1,4 +1,4 @@
-"""POST /execution/streams/subscriber-sets, …/books and …/marks."""
+"""Routes of receipts of shared streams."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from fastapi import APIRouter, Response
 from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireResponse, WireRoute
-from headrace.wire.custody.receipts import LaneMarks, LookUpBooks, LookUpMarks, StreamBooks, SubscriberSetDefined, SubscriberSetDefinition
+from headrace.api.routing import route
+from headrace.wire.calls import execution as calls
+from headrace.wire.custody.receipts import CountReceipts, FindLaneOffsets, ReceiptCount, SubscriberSetDefined, SubscriberSetDefinition
 
-router = APIRouter(prefix="/execution/streams", tags=["streams"], route_class=WireRoute)
-
-
-@router.post("/subscriber-sets")
-def subscriber_sets(given: SubscriberSetDefinition, store: StoreOf, caller: Triggerer) -> SubscriberSetDefined:
-    """Define a set of triggers that owe answers together: receipts name it by its digest."""
-    return store.custody.define(caller.job_id, given)
+router = APIRouter(tags=["streams"], route_class=WireRoute)
 
 
-@router.post("/books")
-def books(wanted: LookUpBooks, store: StoreOf, caller: Triggerer) -> StreamBooks:
-    """Return which event log this is, and how many receipts of a stream it has."""
-    return store.stream_logs.books(caller.job_id, wanted.stream)
+@route(router, calls.DEFINE_SUBSCRIBER_SET)
+def subscriber_sets(body: SubscriberSetDefinition, store: StoreOf, caller: Triggerer) -> SubscriberSetDefined:
+    """Define a subscriber set. Receipts refer to it by its digest."""
+    return store.custody.define(caller.job_id, body)
 
 
-@router.post("/marks", response_model=LaneMarks)
-def marks(asked: LookUpMarks, store: StoreOf, caller: Triggerer) -> Response:
-    """Return how far the custody of some lanes of a stream is recorded; a lane that is not named has none."""
-    return WireResponse(store.custody.marks(caller.job_id, asked.stream, asked.lanes))
+@route(router, calls.COUNT_RECEIPTS)
+def count_receipts(body: CountReceipts, store: StoreOf, caller: Triggerer) -> ReceiptCount:
+    """Return the id of the event log, and the number of the stream's receipts in it."""
+    return store.stream_logs.count_receipts(caller.job_id, body.stream)
+
+
+@route(router, calls.GET_LANE_OFFSETS)
+def marks(body: FindLaneOffsets, store: StoreOf, caller: Triggerer) -> Response:
+    """Return the last recorded position of each lane that has receipts."""
+    return WireResponse(store.custody.marks(caller.job_id, body.stream, body.lanes))

@@ -1,84 +1,76 @@
-"""/execution/task-runs: started by any job, claimed, deferred and finished by workers; /execution/runs/{id}/state and …/result."""
+"""Routes of task runs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
-from headrace.api.auth.authentication import AnyJob, Caller
+from headrace.api.auth.authentication import AnyJob, Worker
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireRoute
+from headrace.api.routing import route
 from headrace.store import Store
-from headrace.wire.task_runs import ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
+from headrace.wire.calls import execution as calls
+from headrace.wire.task_runs import ClaimedRuns, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunResult, TaskRunStatus
 
-router = APIRouter(prefix="/execution", tags=["task runs"], route_class=WireRoute)
-
-
-async def worker(who: AnyJob) -> Caller:
-    """Return the worker whose token the request carries."""
-    who.must_be("worker")
-    return who
+router = APIRouter(tags=["task runs"], route_class=WireRoute)
 
 
-Worker = Annotated[Caller, Depends(worker)]
+@route(router, calls.START_TASK_RUN)
+def start(body: StartRun, store: StoreOf, caller: AnyJob) -> TaskRunStatus:
+    """Start a run of the job's project."""
+    return store.task_runs.start_from(caller.job_id, body)
 
 
-@router.post("/task-runs")
-def start(asked: StartRun, store: StoreOf, caller: AnyJob) -> TaskRunIs:
-    """Start a run of the job's project; the same id is the same run."""
-    return store.task_runs.start_from(caller.job_id, asked)
-
-
-@router.post("/task-runs/claim")
-async def claim(asked: ClaimRuns, store: StoreOf, caller: Worker) -> RunsClaimed:
-    """Give the worker runs to do, as soon as there are any, or after `wait` seconds none; a sign of life too."""
+@route(router, calls.CLAIM_TASK_RUNS)
+async def claim(body: ClaimRuns, store: StoreOf, caller: Worker) -> ClaimedRuns:
+    """Assign runs to the worker once there are any, at the latest after `wait` seconds. It counts as a heartbeat."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + asked.wait
+    until = loop.time() + body.wait
     with _heard(store) as rung:
         while True:
             rung.clear()
-            answer = await run_in_threadpool(store.task_runs.claim, caller.job_id, asked)
+            answer = await run_in_threadpool(store.task_runs.claim, caller.job_id, body)
             left = until - loop.time()
-            if answer.runs or answer.gone or answer.wanted != "run" or left <= 0:
+            if answer.runs or answer.revoked or answer.desired_state != "run" or left <= 0:
                 return answer
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await rung.wait()
 
 
-@router.post("/task-runs/{run_id}/defer")
-def defer(run_id: str, asked: DeferRun, store: StoreOf, caller: Worker) -> TaskRunIs:
+@route(router, calls.DEFER_TASK_RUN)
+def defer(run_id: str, body: DeferRun, store: StoreOf, caller: Worker) -> TaskRunStatus:
     """Defer a run: it releases its slot until its trigger fires."""
-    return store.task_runs.defer(caller.job_id, run_id, asked)
+    return store.task_runs.defer(caller.job_id, run_id, body)
 
 
-@router.post("/task-runs/{run_id}/finish")
-def finish(run_id: str, asked: FinishRun, store: StoreOf, caller: Worker) -> TaskRunIs:
-    """End a run; the first end wins."""
-    return store.task_runs.finish(caller.job_id, run_id, asked)
+@route(router, calls.FINISH_TASK_RUN)
+def finish(run_id: str, body: FinishRun, store: StoreOf, caller: Worker) -> TaskRunStatus:
+    """End a run with its result or error."""
+    return store.task_runs.finish(caller.job_id, run_id, body)
 
 
-@router.get("/runs/{run_id}/state")
-def state(run_id: str, store: StoreOf, caller: AnyJob) -> TaskRunIs:
-    """Return in which state a task run of the job's project is."""
-    found = store.task_runs.result(run_id, project=store.task_runs.project_of(caller.job_id))
-    return TaskRunIs(run_id=run_id, state=found.state)
+@route(router, calls.GET_TASK_RUN_STATE)
+def state(run_id: str, store: StoreOf, caller: AnyJob) -> TaskRunStatus:
+    """Return the state of a task run of the job's project."""
+    result = store.task_runs.result(run_id, project=store.task_runs.project_of(caller.job_id))
+    return TaskRunStatus(run_id=run_id, state=result.state)
 
 
-@router.get("/runs/{run_id}/result")
+@route(router, calls.GET_TASK_RUN_RESULT)
 def result(run_id: str, store: StoreOf, caller: AnyJob) -> TaskRunResult:
-    """Return what came of a task run of the job's project."""
+    """Return the result or the error of a task run of the job's project."""
     return store.task_runs.result(run_id, project=store.task_runs.project_of(caller.job_id))
 
 
 @contextmanager
 def _heard(store: Store) -> Iterator[asyncio.Event]:
-    """Give an event that is set whenever the store says that there may be something to do."""
+    """Yield an event that is set when there may be runs to claim."""
     rung = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -86,8 +78,8 @@ def _heard(store: Store) -> Iterator[asyncio.Event]:
         with suppress(RuntimeError):  # the loop has closed since: no task waits any more
             loop.call_soon_threadsafe(rung.set)
 
-    forget = store.task_runs.bell.listen(ring)
+    unsubscribe = store.task_runs.bell.listen(ring)
     try:
         yield rung
     finally:
-        forget()
+        unsubscribe()

@@ -1,4 +1,4 @@
-"""POST /execution/triggers/load, …/workloads, …/failures, …/{id}/failure, …/cleanup."""
+"""Routes of triggers and their leases."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from fastapi import APIRouter, Response
 from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import JsonResponse, WireRoute
+from headrace.api.routing import route
+from headrace.wire.calls import execution as calls
 from headrace.wire.control.triggers import (
     CleanupTriggers,
     FailureRecorded,
@@ -17,37 +19,36 @@ from headrace.wire.control.triggers import (
     StreamFailureRecorded,
     TriggerFailure,
     TriggersLoaded,
-    Workloads,
 )
 
-router = APIRouter(prefix="/execution/triggers", tags=["triggers"], route_class=WireRoute)
+router = APIRouter(tags=["triggers"], route_class=WireRoute)
 
 
-@router.post("/load")
-def load(asked: LoadTriggers, store: StoreOf, caller: Triggerer) -> TriggersLoaded:
-    """Claim triggers up to a capacity; answers with every lease that the job now holds."""
-    return store.triggers.load(caller.job_id, asked)
+@route(router, calls.LOAD_TRIGGERS)
+def load(body: LoadTriggers, store: StoreOf, caller: Triggerer) -> TriggersLoaded:
+    """Acquire leases on triggers up to a capacity. Return all leases of the job, or the difference to a revision."""
+    return store.triggers.load(caller.job_id, body)
 
 
-@router.post("/workloads", response_model=Workloads)
-def workloads(asked: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Response:
-    """Return what is needed to run those of the triggers that the job holds."""
-    return JsonResponse(msgspec.json.encode({"workloads": store.triggers.workloads(caller.job_id, asked.trigger_ids)}))
+@route(router, calls.GET_WORKLOADS)
+def workloads(body: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Response:
+    """Return the workloads of the triggers that the job has leased."""
+    return JsonResponse(msgspec.json.encode({"workloads": store.triggers.workloads(caller.job_id, body.trigger_ids)}))
 
 
-@router.post("/cleanup", status_code=204)
+@route(router, calls.CLEAN_UP_TRIGGERS)
 def cleanup(gone: CleanupTriggers, store: StoreOf, caller: Triggerer) -> None:
-    """Give up leases on triggers that the job has stopped, so that others may have them."""
+    """Release the leases on triggers that the job has stopped."""
     store.triggers.cleanup(caller.job_id, gone)
 
 
-@router.post("/failures")
+@route(router, calls.REPORT_STREAM_FAILURE)
 def stream_failure(failed: StreamFailure, store: StoreOf, caller: Triggerer) -> StreamFailureRecorded:
-    """Keep why the watches of a stream failed with it; learn when to open it again."""
+    """Record that a stream failed with its watches. Return when to open it again."""
     return store.triggers.stream_failure(caller.job_id, failed)
 
 
-@router.post("/{trigger_id}/failure")
+@route(router, calls.REPORT_FAILURE)
 def failure(trigger_id: int, failed: TriggerFailure, store: StoreOf, caller: Triggerer) -> FailureRecorded:
-    """Keep why a trigger failed; learn when to start it again, or that it is parked."""
+    """Record that a trigger failed. Return when to start it again, or that it is parked."""
     return store.triggers.failure(caller.job_id, trigger_id, failed)

@@ -1,4 +1,4 @@
-"""The store that the app was made with, for its routes, and the way to await what it makes durable."""
+"""Dependencies of routes: the app's store, and the awaitable results of its writer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ async def store(request: Request) -> Store:
 
 
 async def durable(request: Request) -> CommitWaiter:
-    """Return what brings the writer's answers into the loop that serves the request."""
-    made: CommitWaiter | None = getattr(request.app.state, "durable", None)
-    if made is None:
-        # Here and not with the app: it belongs to the loop that runs now.
-        made = request.app.state.durable = CommitWaiter()
-    return made
+    """Return the waiter that passes the writer's results to the loop of the request."""
+    waiter: CommitWaiter | None = getattr(request.app.state, "durable", None)
+    if waiter is None:
+        # Created here and not with the app, because it belongs to the running loop.
+        waiter = request.app.state.durable = CommitWaiter()
+    return waiter
 
 
 StoreOf = Annotated[Store, Depends(store)]

@@ -1,9 +1,9 @@
-"""Every error as problem+json (RFC 9457): a stable type, what is wrong in words, and what to do."""
+"""Every error as problem+json (RFC 9457): a stable type, a description of the error, and advice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -13,28 +13,61 @@ from starlette.exceptions import HTTPException
 from headrace.errors import ApiRefused, ResourceError, StorageBusy, StorageFull
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX, Problem
 
-TITLES = {
-    "invalid": "The request is not valid",
-    "unauthorized": "No valid credentials",
-    "expired": "The token has expired",
-    "wrong-host": "The request is not for this api",
-    "cross-origin": "The request comes from another site",
-    "unreadable": "No key opens this",
-    "forbidden": "Not allowed for this job",
-    "not-found": "Nothing is here",
-    "not-allowed": "This cannot be done here",
-    "ambiguous": "It could be more than one",
-    "held": "Another job holds this",
-    "conflict": "Another state is stored than the request expects",
-    "fenced": "A newer owner holds this, or the job has ended",
-    "ended": "The job has ended",
-    "incomplete": "Part of the declaration is missing",
-    "too-large": "The request is too large",
-    "too-often": "Too many requests",
-    "unsupported-version": "The API version is not known",
-    "unavailable": "Temporarily unavailable",
-    "storage-full": "The database takes no more",
-    "internal": "The api failed",
+
+class ProblemType(NamedTuple):
+    """The title of a problem type, its HTTP statuses, and the advice of the reference page."""
+
+    title: str
+    statuses: tuple[int, ...]
+    advice: str
+
+
+PROBLEM_TYPES = {
+    "invalid": ProblemType(
+        "Invalid request", (400, 409, 422), "Correct the field or value that `detail` names. Another attempt fails alike."
+    ),
+    "unauthorized": ProblemType(
+        "No valid credentials", (401,), "Set `HEADRACE_KEY` to the deployment key, or create a token: `headrace tokens create`."
+    ),
+    "expired": ProblemType(
+        "Expired token", (401,), "Create a new token: `headrace tokens create`. Running processes register again by themselves."
+    ),
+    "wrong-host": ProblemType("Unknown host name", (421,), "Add the host name of the URL to `HEADRACE_ALLOWED_HOSTS` of the API server."),
+    "cross-origin": ProblemType(
+        "Request from another site", (403,), "Send the request from the status page or the command line, not from another site."
+    ),
+    "unreadable": ProblemType(
+        "No key decrypts the value", (409,), "Put the missing key back into `HEADRACE_FERNET_KEYS`, or set the value again."
+    ),
+    "forbidden": ProblemType("Not allowed for this caller", (403,), "Use a token of the scope that `detail` names."),
+    "not-found": ProblemType("Not found", (404,), "Check the name or id. `hint` names the command that lists them."),
+    "not-allowed": ProblemType(
+        "Method not allowed", (405,), "Use a method that the path supports. `/api/openapi.json` and `/execution/openapi.json` list them."
+    ),
+    "ambiguous": ProblemType("Ambiguous name", (409,), "Use one of the ids in `hint`."),
+    "held": ProblemType("Leased by another job", (409,), "Stop the other process, or wait until its lease ends."),
+    "conflict": ProblemType(
+        "Conflict with the stored state",
+        (409,),
+        "Do not repeat the request. A driver acquires its scope again; for a table, see the runbook.",
+    ),
+    "fenced": ProblemType(
+        "Fenced by a newer owner",
+        (409,),
+        "Nothing: the process gives up its work and registers again. If it recurs, check clocks and pauses of the host.",
+    ),
+    "ended": ProblemType("Job has ended", (409,), "Use a running job: `headrace triggerers list`."),
+    "incomplete": ProblemType("Incomplete declaration", (409,), "Send all pages of the declaration again. A triggerer does so by itself."),
+    "too-large": ProblemType("Request too large", (413, 431), "Send fewer or smaller items in a request."),
+    "too-often": ProblemType("Too many requests", (429,), "Wait for the seconds in `Retry-After`. Look for clients with a wrong key."),
+    "unsupported-version": ProblemType("Unknown API version", (400,), "Upgrade the API server first, then its clients."),
+    "unavailable": ProblemType(
+        "Temporarily unavailable", (503,), "Retry after the seconds in `Retry-After`. If it lasts, check the database."
+    ),
+    "storage-full": ProblemType(
+        "Database is full", (507,), "Free disk space for the database. Processes retry, and lose nothing meanwhile."
+    ),
+    "internal": ProblemType("Internal error", (500,), "Read the log of the API server, and report the traceback as a defect."),
 }
 _BY_STATUS = {
     400: "invalid",
@@ -58,12 +91,12 @@ class Refusal(HTTPException):
 
 def problem(status: int, slug: str, detail: str | None, *, hint: str | None = None, headers: Mapping[str, str] | None = None) -> Response:
     """Return the problem `slug` as a response."""
-    body = Problem(type=PROBLEM_PREFIX + slug, title=TITLES[slug], status=status, detail=detail, hint=hint)
+    body = Problem(type=PROBLEM_PREFIX + slug, title=PROBLEM_TYPES[slug].title, status=status, detail=detail, hint=hint)
     return Response(body.model_dump_json(exclude_none=True), status, headers, PROBLEM_JSON)
 
 
 def in_words(errors: list[Any]) -> str:
-    """Return the first validation error as one sentence, and how many there are besides."""
+    """Return the first validation error as one sentence, with the number of further ones."""
     first = errors[0]
     if first["type"] == "missing" and tuple(first["loc"]) == ("body",):
         return "The body is missing; it is JSON."
@@ -74,7 +107,7 @@ def in_words(errors: list[Any]) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Make `app` answer every error with a problem."""
+    """Make `app` respond to every error with a problem."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(OverflowError, _overflow)

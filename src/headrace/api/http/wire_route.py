@@ -1,4 +1,6 @@
-"""Bodies read straight from their bytes into a wire model and back: no tree of Python objects in between, and the same OpenAPI."""
+"""Bodies parsed directly from bytes into a wire model and back, without an intermediate tree of Python objects. The
+OpenAPI document is the same.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class WireResponse(JSONResponse):
-    """A wire model as the answer, written to JSON by pydantic itself."""
+    """A wire model as the response, written to JSON by pydantic itself."""
 
     def render(self, content: BaseModel) -> bytes:
         """Return `content` as JSON bytes."""
@@ -28,7 +30,7 @@ class WireResponse(JSONResponse):
 
 
 class JsonResponse(JSONResponse):
-    """JSON that is bytes already."""
+    """A response whose JSON is already bytes."""
 
     def render(self, content: bytes) -> bytes:
         """Return `content` as it is."""
@@ -36,10 +38,10 @@ class JsonResponse(JSONResponse):
 
 
 class WireRoute(APIRoute):
-    """A route whose body, where it takes a model, is read from its bytes; a large one off the loop, so that heartbeats are answered."""
+    """A route whose body is parsed from bytes. A large body is parsed outside of the loop, so that heartbeats are served."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what serves a request of this route."""
+        """Return the function that serves a request of this route."""
         handle = super().get_route_handler()
         model = self.body_field.field_info.annotation if self.body_field else None
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
@@ -65,10 +67,10 @@ class _WireRequest(Request):
 
 
 async def parse_body(body: bytes, model: type[M]) -> M:
-    """Return a body of JSON, read as `model`.
+    """Return a JSON body, parsed as `model`.
 
     Raises:
-        Refusal: The body is not JSON, or not that model's.
+        Refusal: The body is not JSON, or is invalid for the model.
     """
     try:
         if len(body) <= SMALL:

@@ -1,8 +1,9 @@
-"""The gate before every route: which names the api answers to, whose pages may change something, who may look, and what browsers are told.
+"""Access control before every route: accepted host names, origins that may send changes, readers' credentials, and
+security headers.
 
-On loopback any process of this machine may read, and the name that a request calls is checked: a page from elsewhere, whose name was
-made to lead here, must not read what it finds. From outside, looking needs a token of scope `read`. Changing always needs the key or a
-token as a bearer; the cookie that the login page gives opens nothing but looking.
+On loopback, any process of this machine may read, and the Host header is checked. Otherwise a page whose name
+resolves to this machine (DNS rebinding) could read the responses. From outside, a read needs a token of scope
+`read`. A change always needs the key or a token as a bearer. The cookie of the login page permits only reads.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.api.auth.authentication import COOKIE, Tokens, allow, bearer, unauthorized
 from headrace.api.http.problems import Refusal, problem
+from headrace.api.middleware.version import DESCRIPTION_PATH, EXECUTION_PREFIX
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-MACHINE = "/execution/"
-DESCRIPTION = "/execution/openapi.json"
 LOGIN = "/login"
 OPEN = frozenset({"/healthz", LOGIN, "/static/page.css", "/static/icon.svg"})
 MOST_KNOWN = 100
@@ -35,13 +35,13 @@ TOLD = {
 
 @dataclass(frozen=True, slots=True)
 class NetworkExposure:
-    """How the api can be reached: from outside this machine or not, and by which names besides those of loopback."""
+    """The exposure of the API: reachable from outside this machine or not, and its host names besides those of loopback."""
 
     outside: bool = False
     hosts: frozenset[str] = frozenset()
 
     def knows(self, host: str) -> bool:
-        """Whether a request that calls `host` (with a port or not) means this api; from outside, any name does unless some are given."""
+        """Return whether `host` (with or without a port) means this API. From outside, any name does unless some are configured."""
         if self.outside and not self.hosts:
             return True
         name = _name(host)
@@ -49,7 +49,7 @@ class NetworkExposure:
 
 
 class AccessControl:
-    """Refuses what must not come in, before anything else looks at it."""
+    """Refuse forbidden requests before any other processing."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens, exposure: NetworkExposure) -> None:
         self._app = app
@@ -58,11 +58,11 @@ class AccessControl:
         self._known: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that may come in."""
+        """Serve an allowed request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["path"].startswith(MACHINE):
+        if scope["path"].startswith(EXECUTION_PREFIX):
             await self._machine(scope, receive, send)
         else:
             await self._people(scope, receive, send)
@@ -71,7 +71,7 @@ class AccessControl:
         headers = Headers(scope=scope)
         try:
             self._check_host(headers.get("host", ""))
-            if scope["path"] != DESCRIPTION:
+            if scope["path"] != DESCRIPTION_PATH:
                 self._check_caller(headers)
         except Refusal as refused:
             await _answer(refused)(scope, receive, send)
@@ -109,18 +109,18 @@ class AccessControl:
             self._known.add(host)
 
     def _check_caller(self, headers: Headers) -> None:
-        """Refuse who shows nothing that could open a route, before the body is read; what it opens, the route says."""
-        given = bearer(headers)
-        if given is None:
+        """Refuse a request without valid credentials before its body is read. The route checks their scope."""
+        token = bearer(headers)
+        if token is None:
             raise unauthorized("The request carries no bearer token.")
         try:
-            self._tokens.claims(given)  # first, since it is a token nearly always, and one that is known
+            self._tokens.claims(token)  # first, because it is nearly always a cached token
         except Refusal:
-            if not self._tokens.is_key(given):
+            if not self._tokens.is_key(token):
                 raise
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
-        """Refuse a page of another site that would have the reader's browser change something here."""
+        """Refuse a page of another site that sends a change through the user's browser."""
         if scope["method"] in HARMLESS:
             return
         origin = headers.get("origin")
@@ -132,15 +132,15 @@ class AccessControl:
         if scope["path"] in OPEN:
             return
         if scope["method"] not in HARMLESS:
-            given = bearer(headers)  # never the cookie, which a browser sends unasked
-            if given is None:
+            token = bearer(headers)  # never the cookie, which a browser sends automatically
+            if token is None:
                 raise unauthorized("The request carries no bearer token.")
-            allow(self._tokens, given, "admin")
+            allow(self._tokens, token, "admin")
         elif self._exposure.outside:
-            given = credentials(headers)
-            if given is None:
+            token = credentials(headers)
+            if token is None:
                 raise unauthorized("Looking needs a token, since this api can be reached from outside.")
-            allow(self._tokens, given, "read")
+            allow(self._tokens, token, "read")
 
 
 def _answer(refused: Refusal) -> Response:
@@ -148,10 +148,10 @@ def _answer(refused: Refusal) -> Response:
 
 
 def credentials(headers: Headers) -> str | None:
-    """Return the token that a reader shows: as a bearer, or in the cookie of the login page."""
-    given = bearer(headers)
-    if given is not None:
-        return given
+    """Return the reader's token: from the bearer header, or from the cookie of the login page."""
+    token = bearer(headers)
+    if token is not None:
+        return token
     try:
         cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:

@@ -1,4 +1,4 @@
-"""The largest body that the api reads, whether its length is announced or not, and the longest headers."""
+"""Limits of a request: the bytes of its body, with or without a content length, and the bytes of its headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_HEADERS = 32 * 1024
 
 
 class BodyLimit:
-    """Refuses a body of more than `most` bytes, before it is read where it announces its length."""
+    """Refuse a body of more than `most` bytes, before it is read if it has a content length."""
 
     def __init__(self, app: ASGIApp, most: int = MAX_BODY_BYTES) -> None:
         self._app = app

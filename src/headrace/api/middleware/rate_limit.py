@@ -1,8 +1,8 @@
-"""How often one may call: so generous that no triggerer at full speed is ever held back, and a loop that has gone wrong is.
+"""Rate limits: high enough for a triggerer at full speed, and low enough to stop a faulty loop.
 
-The law: a token that was accepted has a bucket of its own, whatever its address; everything else is paid for by its address. Every call
-is paid for when it is answered, by what came of it, and a call that finds its bucket empty is refused. Both sets of buckets are bounded:
-who was not seen for longest is forgotten.
+Invariants: an accepted token has a bucket of its own, whatever its address. All other calls take from the bucket of
+their address. Every call is charged after its response, by its outcome. A call that finds its bucket empty is
+refused. Both sets of buckets are bounded: the least recently used one is dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HINT = "Wait as long as Retry-After says. A client that meets this at its usual 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The size of a bucket: calls that may come at once, and how many it gets back each second."""
+    """The size of a bucket: calls in a burst, and calls refilled per second."""
 
     size: float
     refill: float
@@ -38,9 +38,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class RatePolicy:
-    """What callers have, and what calls cost.
+    """The buckets of callers, and the costs of calls.
 
-    A call that stores costs 1, any other `call`, a refused one (4xx) `refused`; a failed authentication costs an address `forged`.
+    A call that stores costs 1, any other `call`, a refused one (4xx) `refused`. A failed authentication costs an
+    address `forged`.
     """
 
     token: Bucket = Bucket(size=20_000, refill=5_000)
@@ -66,18 +67,18 @@ class Buckets(Generic[K]):
         return len(self._levels)
 
     def wait(self, caller: K, now: float) -> float:
-        """Return how many seconds the caller must wait; 0: none."""
+        """Return the seconds that the caller must wait, 0 if none."""
         return max(0.0, -self._level(caller, now) / self._bucket.refill)
 
     def pay(self, caller: K, cost: float, now: float) -> None:
-        """Take `cost` from the caller's bucket, which may so fall below empty."""
+        """Take `cost` from the caller's bucket. The balance may become negative."""
         self._levels[caller] = (self._level(caller, now) - cost, now)
         self._levels.move_to_end(caller)
         if len(self._levels) > self._most:
             self._levels.popitem(last=False)
 
     def forget(self, caller: K) -> None:
-        """Treat the caller as one who was never seen."""
+        """Drop the caller's bucket."""
         self._levels.pop(caller, None)
 
     def _level(self, caller: K, now: float) -> float:
@@ -86,7 +87,7 @@ class Buckets(Generic[K]):
 
 
 class RateLimit:
-    """Refuses calls of those who call too often with 429, and says when to come again; `accepted` tells which credentials are valid."""
+    """Refuse calls above the rate limit with 429 and a Retry-After. `accepted` decides which credentials are valid."""
 
     def __init__(
         self,
@@ -103,12 +104,12 @@ class RateLimit:
         self.addresses: Buckets[str] = Buckets(self._policy.address, self._policy.most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose caller has something left."""
+        """Serve a request whose caller is within the limit."""
         if scope["type"] != "http" or scope["path"] in FREE:
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("authorization", "")
-        token = hash(given)  # under a secret of this process: no client can make one that equals another's
+        authorization = Headers(scope=scope).get("authorization", "")
+        token = hash(authorization)  # keyed with a secret of this process: no client can construct a collision
         wait = self.tokens.wait(token, self._clock()) if token in self.tokens else self.addresses.wait(_address(scope), self._clock())
         if wait > 0:
             headers = {"Retry-After": str(math.ceil(wait))}
@@ -117,7 +118,7 @@ class RateLimit:
 
         async def paid(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._pay(scope, message["status"], given, token)
+                self._pay(scope, message["status"], authorization, token)
             await send(message)
 
         await self._app(scope, receive, paid)
@@ -139,7 +140,7 @@ class RateLimit:
 
 
 def accepted_by(tokens: Tokens) -> Callable[[str], bool]:
-    """Return what tells whether a credential is the deployment key or a token that holds."""
+    """Return a function that decides whether a credential is the deployment key or a valid token."""
 
     def accepted(credential: str) -> bool:
         if tokens.is_key(credential):
@@ -154,7 +155,7 @@ def accepted_by(tokens: Tokens) -> Callable[[str], bool]:
 
 
 def _address(scope: Scope) -> str:
-    """Return whom an address stands for; of IPv6 the network of 64 bits, which is one customer's."""
+    """Return the key of an address: for IPv6 the network of 64 bits, which belongs to one customer."""
     client = scope.get("client")
     host = str(client[0]) if client else ""
     if ":" not in host:

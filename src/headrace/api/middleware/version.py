@@ -9,7 +9,7 @@ from headrace.api.http.problems import problem
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 
 EXECUTION_PREFIX = "/execution/"
-DESCRIPTION_PATH = "/execution/openapi.json"
+DESCRIPTION_PATH = f"{EXECUTION_PREFIX}openapi.json"
 SUPPORTED_VERSIONS = (API_VERSION,)
 
 

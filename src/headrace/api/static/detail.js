@@ -1,7 +1,7 @@
 // The dialog: one event, dead letter or run in full, or a log as it grows. An event leads to the runs that took it, and a run to its events.
 // Law: data reaches the document only as text, never as markup.
 import { byId, element, timeElement, cell, withTitle, opener } from "./parts.js";
-import { duration, number, local } from "./words.js";
+import { WHY, duration, number, local } from "./words.js";
 
 function indent(json) { // works on the text alone, so that no number is rounded and no name reordered
   let depth = 0;
@@ -44,10 +44,23 @@ const heading = (words) => element("h3", "", words);
 const row = (...cells) => element("tr", "", ...cells.map((shown) => element("td", "", ...shown)));
 const list = (columns, rows) => element("div", "lanes", element("table", "", element("thead", "", element("tr", "", ...columns.map((name) => Object.assign(element("th", "", name), { scope: "col" })))), element("tbody", "", ...rows)));
 
-export const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq)}`, (event) => [
-  { Type: event.type, Id: event.id, Source: event.source, Subject: event.subject, Follows: event.follows, "Leader's seq": event.leader_seq < 0 ? null : number(event.leader_seq), Occurred: moment(event.occurred), Received: moment(event.received),
-    Stream: event.stream, Lane: event.lane, Position: event.position, "Fired by": event.triggers.join(", "), Trace: event.trace }, { Payload: indent(event.payload) }, heading(event.runs.length ? "Runs that took it" : "No run took it yet"),
-  ...(event.runs.length ? [list(["Pipeline", "State", "Started", "Batch", "Attempt"], event.runs.map((run) =>
+const labelled = (fields) => Object.fromEntries(Object.entries(fields).map(([name, value]) => [name[0].toUpperCase() + name.slice(1).replaceAll("_", " "), value]));
+
+const MARKS = { lost: "as lost: its leader did not arrive within the lookback", late: "as late: it arrived after a follower of it was released as lost", cycle: "as part of a cycle: it follows itself through others" };
+const STATES = { in_progress: ", to be handled", dead: ", given up" };
+
+function inScope({ state, at, position, mark, wait }) {
+  if (wait) return `waits for ${wait.follows} (${WHY[wait.leader]}) for ${duration((Date.parse(at) - Date.parse(wait.since)) / 1000)}, since ${local(wait.since)}${wait.lost_at ? `; counts as lost at ${local(wait.lost_at)}` : ""}`;
+  if (state === "waiting") return "waits for its leader; not among the 100 longest waits, which the scope reports";
+  return state === "unread" ? "not read yet" : `released at position ${number(position)}${mark ? ` ${MARKS[mark]}` : ""}${STATES[state] ?? ""}`;
+}
+
+const leaderOf = (leader) => (leader.state === "missing" ? "not in the log" : leader.state === "pruned" ? `event ${number(leader.seq)}, which is pruned` : opener(`event ${number(leader.seq)}`, () => openEvent(leader.seq), "", "this event"));
+
+export const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${number(seq)}`, ({ type, id, source, leader_seq: _, leader, occurred, received, triggers, payload, runs, scopes, ...others }) => [
+  { ...labelled({ type, id, source, ...others, seq: null }), Leader: leader && leaderOf(leader), ...Object.fromEntries(scopes.map((scope) => [`Scope ${scope.scope}`, inScope(scope)])), Occurred: moment(occurred), Received: moment(received), "Fired by": triggers.join(", ") },
+  { Payload: indent(payload) }, heading(runs.length ? "Runs that took it" : "No run took it yet"),
+  ...(runs.length ? [list(["Pipeline", "State", "Started", "Batch", "Attempt"], runs.map((run) =>
     row([opener(run.pipeline, () => openRun(run.run_id), "", "this run")], [run.state], [timeElement(run.started)], [number(run.batch)], [run.attempt])))] : [])]);
 
 // ---- a run, with its events page by page

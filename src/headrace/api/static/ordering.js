@@ -2,11 +2,10 @@
 // Law: data reaches the document only as text, never as markup.
 import { openEvent } from "./detail.js";
 import { arrange, byId, cell, draw, element, lasting, num, opener, plain, text, time, table } from "./parts.js";
-import { now, number, duration, plural } from "./words.js";
+import { WHY, now, number, duration, plural } from "./words.js";
 
 const BOUNDS = [0.1, 1, 5, 15, 60, 300, 900]; // as HOLD_BUCKETS of the api
 const LABELS = ["≤ 100 ms", "≤ 1 s", "≤ 5 s", "≤ 15 s", "≤ 1 min", "≤ 5 min", "≤ 15 min", "longer"];
-const WHY = { missing: "not in the log", waiting: "waits itself", underway: "in progress", dead: "given up on" };
 
 
 // ---- the batch that a scope is at
@@ -17,7 +16,7 @@ export const perSecond = (value) => (value === null ? "–" : number(value < 10 
 export const rateOf = (run) => rate(run.events, run.finished ? (Date.parse(run.finished) - Date.parse(run.started)) / 1000 : 0);
 
 function batch(scope) {
-  const { underway } = scope;
+  const { running_batch: underway } = scope;
   if (scope.kind !== "pipeline") return text("–", "n zero");
   return cell("n", [scope.batch, underway], () =>
     underway ? [element("span", "badge good", "running"), ` ${number(underway.batch)}`, element("div", "since", lasting({ from: underway.since }))] : [number(scope.batch)]);
@@ -29,7 +28,7 @@ function batchLine() {
 
 function drawBatch(line, scope) {
   const [state, name, words] = line.children;
-  const { underway } = scope;
+  const { running_batch: underway } = scope;
   const is = underway ? "running" : stopped(scope) ? "stopped" : "idle";
   const last = rate(scope.read, scope.seconds);
   state.textContent = is;

@@ -102,6 +102,16 @@ function progress(lane) {
   });
 }
 
+// All counters of the registry: numbers as they are, sums of seconds as means if MEANS names what they are of.
+const MEANS = { ack_seconds: ["Mean answer", "resolved"], advance_seconds: ["Mean advance", "advances"] };
+const HEAT = { rejected: "warm", failed: "hot", advance_errors: "warm" };
+const title = (name) => name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
+
+const counterFacts = (counters) => Object.entries(counters).map(([name, value]) =>
+  (name in MEANS ? [MEANS[name][0], mean(value, counters[MEANS[name][1]])]
+    : name.endsWith("_seconds") ? [title(name.slice(0, -"_seconds".length)), duration(value)]
+      : [title(name), number(value), value && HEAT[name]]));
+
 function drawStream(card, stream, jobs) {
   const [name, state, holder] = card.querySelector(".stream-top").children;
   const job = jobs.get(stream.job_id);
@@ -110,9 +120,7 @@ function drawStream(card, stream, jobs) {
   state.className = `badge ${levelOf(stream.state)}`;
   holder.textContent = `job ${stream.job_id}${job ? ` on ${job.hostname}` : ""}`;
   const waits = stream.oldest_unresolved === null ? "none" : `${duration(stream.oldest_unresolved)}${stream.held_by ? `, held by ${stream.held_by}` : ""}`;
-  const facts = [["Read", number(stream.read)], ["Advanced", number(stream.advanced)], ["Outstanding", number(stream.outstanding)], ["Not wanted", number(stream.filtered)],
-    ["Rejected", number(stream.rejected), stream.rejected && "warm"], ["Failed", number(stream.failed), stream.failed && "hot"], ["Spilled", number(stream.spilled)],
-    ["Advance errors", number(stream.advance_errors), stream.advance_errors && "warm"], ["Mean advance", mean(stream.advance_seconds, stream.advances)], ["Mean answer", mean(stream.ack_seconds, stream.resolved)],
+  const facts = [...counterFacts(stream.counters), ["Outstanding", number(stream.outstanding)],
     ["Oldest unresolved", waits, stream.oldest_unresolved > 60 && "warm"],
     ...(stream.lanes_retrying ? [["Retrying", `${plural(stream.lanes_retrying, "lane")}, the next in ${duration(stream.retrying[0].seconds)}`, "warm"]] : [])];
   card.querySelector(".facts").replaceChildren(...facts.map(([label, value, heat]) => element("div", "", element("dt", "", label), element("dd", heat || "", value))));
@@ -241,7 +249,7 @@ function drawStatus(status) {
   drawStreams(status, jobs);
   drawOrdering(status.scopes);
   drawTables(status, jobs);
-  drawDeadLetters(status.letters);
+  drawDeadLetters(status.dead_letter_counts);
   document.body.classList.remove("loading");
 }
 

@@ -1,4 +1,4 @@
-"""`headrace db`: which schema the database has, and moving it up or down."""
+"""`headrace db`: show, upgrade and downgrade the schema of the database."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ import typer
 from rich.markup import escape
 
 from headrace.cli.console import err, out
+from headrace.cli.groups import command_group, examples
 from headrace.cli.options import Database, Home
 from headrace.errors import UsageError
 from headrace.settings import read_settings
 
-# The store is imported by the command that needs it: no other process of the command line loads SQLAlchemy.
-Revision = Annotated[str, typer.Argument(help="The schema to go back to, as `headrace db status` names it.", show_default=False)]
+# Functions import the store, so that other commands do not load SQLAlchemy.
+Revision = Annotated[str, typer.Argument(help="The older schema, from `headrace db status`.", metavar="REVISION", show_default=False)]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    group = typer.Typer(help="Look at the database's schema, and move it up or down.", no_args_is_help=True)
-    group.command("status", epilog="Example: [bold]headrace db status --database-url postgresql://…[/bold]")(status)
-    group.command("upgrade", epilog="Back the database up first. Example: [bold]headrace db upgrade[/bold]")(upgrade)
-    group.command("downgrade", epilog="Stop every api first. Example: [bold]headrace db downgrade 0001[/bold]")(downgrade)
-    app.add_typer(group, name="db", rich_help_panel="Processes", epilog="Example: [bold]headrace db status[/bold]")
+    group = command_group("Show, upgrade or downgrade the schema of the database.", "headrace db status")
+    group.command("status", epilog=examples("headrace db status --database-url postgresql://…"))(status)
+    group.command("upgrade", epilog=examples("headrace db upgrade"))(upgrade)
+    group.command("downgrade", epilog=examples("headrace db downgrade 0001 --yes"))(downgrade)
+    app.add_typer(group, name="db", rich_help_panel="Processes")
 
 
 def status(home: Home = None, database_url: Database = None) -> None:
-    """Show which schema the database has and which this version wants. Exits with 1 unless they are the same."""
+    """Show the schema of the database and that of this version. Exits with 1 if they differ."""
     from headrace.store.db import migrations
 
-    found = migrations.status(_url(home, database_url))
-    out.print(f"Database [bold]{escape(found.where)}[/]: schema [bold]{found.revision or 'none yet'}[/], this version's is {found.newest}.")
-    found.check()
-    names = [step.revision for step in found.steps]
-    here = -1 if found.revision is None else names.index(found.revision)
-    for number, step in enumerate(found.steps):
+    state = migrations.status(_url(home, database_url))
+    out.print(f"Database [bold]{escape(state.where)}[/]: schema [bold]{state.revision or 'none yet'}[/], this version's is {state.newest}.")
+    state.check()
+    names = [step.revision for step in state.steps]
+    here = -1 if state.revision is None else names.index(state.revision)
+    for number, step in enumerate(state.steps):
         mark = "[green]✓[/]" if number <= here else "[yellow]·[/]"
         out.print(f"  {mark} {step.revision}  {escape(step.adds)}")
-    if found.revision != found.newest:
-        err.print("[bold]hint:[/] Back it up, then run: headrace db upgrade")
+    if state.revision != state.newest:
+        err.print("[bold]hint:[/] Back up the database, then run: headrace db upgrade")
         raise typer.Exit(1)
 
 
 def upgrade(home: Home = None, database_url: Database = None) -> None:
-    """Bring the database to this version's schema. Nothing is lost by it; an empty database gets its tables."""
+    """Upgrade the database to the schema of this version, without loss. Back up the database first."""
     from headrace.store.db import migrations
 
     before = migrations.upgrade(_url(home, database_url))
@@ -57,9 +58,12 @@ def downgrade(
     revision: Revision,
     home: Home = None,
     database_url: Database = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it, and lose what it loses.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm the loss of data.")] = False,
 ) -> None:
-    """Take the database back to an older schema, for an older Headrace. Says what is lost, and does nothing without --yes."""
+    """Downgrade the database for an older version of Headrace. Without --yes it only prints what would be lost.
+
+    Stop all API servers and back up the database first.
+    """
     from headrace.store.db import migrations
 
     url = _url(home, database_url)

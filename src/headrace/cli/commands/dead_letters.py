@@ -1,176 +1,207 @@
-"""`headrace dead-letters list|show|redrive|discard|history`: what was given up on, and what to do about it."""
+"""`headrace dead-letters`: events that were given up, by triggers and (`dead-letters pipelines`) by pipelines; redrive and discard them."""
 
 from __future__ import annotations
 
 import getpass
 import socket
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from headrace.cli.console import out
-from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home, Limit, is_alone
-from headrace.cli.rendering import ago, show, show_json
-from headrace.client.admin.client import AdminClient
+from headrace.cli.credentials import admin_client, for_changing
+from headrace.cli.groups import INSPECT, examples, list_group
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit
+from headrace.cli.rendering import Columns, ago, first_line, long, number, print_json, print_table, problem, render, render_facts
 from headrace.errors import UsageError
-from headrace.settings import Settings, read_settings
+from headrace.settings import read_settings
 from headrace.wire.custody.dead_letters import (
-    MOST_AT_ONCE,
-    ActOnDeadLetters,
+    MAX_DEAD_LETTERS,
     DeadLetterActionKind,
+    DeadLetterActionResult,
     DeadLetterActions,
-    DeadLettersActed,
+    DeadLetterSelection,
     DeadLetterState,
 )
 from headrace.wire.custody.events import DeadLetterKind
+from headrace.wire.custody.pipeline_dead_letters import (
+    PipelineDeadLetter,
+    PipelineDeadLetterAction,
+    PipelineDeadLetterActionResult,
+    PipelineDeadLetterList,
+    PipelineDeadLetterSelection,
+)
 from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage
 
-LISTED = 100
+DEFAULT_LIMIT: Final = 100
+DONE: Final = {"redrive": "redriven", "discard": "discarded"}
+ID_HELP: Final = "Its id: the short one of the list, the full one, or a unique prefix of at least 4 digits."
 
-group = typer.Typer(
-    help="List, look at, redrive or discard what was given up on. Without a command: list.",
-    epilog="Example: [bold]headrace dead-letters redrive --trigger legs.united --limit 10[/bold]",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-)
-
+Id = Annotated[str, typer.Argument(help=ID_HELP, metavar="ID", show_default=False)]
+Ids = Annotated[list[str] | None, typer.Argument(help=ID_HELP, metavar="[ID]...", show_default=False)]
 State = Annotated[
-    DeadLetterState | None,
-    typer.Option("--state", help="Only dead letters in this state: open, redriven or discarded.", show_default=False),
+    DeadLetterState | None, typer.Option("--state", help="Only dead letters in this state.", metavar="open|redriven|discarded")
 ]
-ID_HELP = "The id, the short one of the list or its beginning (at least 4 digits), or the full one."
-Ids = Annotated[list[str] | None, typer.Argument(help=ID_HELP, metavar="ID")]
-ByTrigger = Annotated[str | None, typer.Option("--trigger", help="Open ones of this trigger.", show_default=False)]
-ByStream = Annotated[str | None, typer.Option("--stream", help="Open ones of this stream.", show_default=False)]
-ByKind = Annotated[DeadLetterKind | None, typer.Option("--kind", help="Open ones of this kind.", show_default=False)]
-Every = Annotated[bool, typer.Option("--all", help="All open ones.")]
-AtMost = Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_AT_ONCE, help="At most this many, the oldest.")]
+ByTrigger = Annotated[str | None, typer.Option("--trigger", help="Open dead letters of this trigger.", metavar="NAME")]
+ByStream = Annotated[str | None, typer.Option("--stream", help="Open dead letters of this stream.", metavar="STREAM")]
+ByKind = Annotated[DeadLetterKind | None, typer.Option("--kind", help="Open dead letters of this kind.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="All open dead letters.")]
+BatchLimit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=MAX_DEAD_LETTERS, help="Maximum number, the oldest first.", metavar="N")
+]
+ByPipeline = Annotated[str | None, typer.Option("--pipeline", help="All open dead letters of this pipeline.", metavar="NAME")]
+
+group = list_group("List, show, redrive or discard dead letters.", "headrace dead-letters redrive --trigger legs.united --limit 10")
+pipelines = list_group(
+    "List, show, redrive or discard the dead letters of pipelines.", "headrace dead-letters pipelines redrive --pipeline knock_on_delay"
+)
+group.add_typer(pipelines, name="pipelines")
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="dead-letters", rich_help_panel="Inspect and repair")
+    app.add_typer(group, name="dead-letters", rich_help_panel=INSPECT)
 
 
-@group.callback(invoke_without_command=True)
-def dead_letters(context: typer.Context, api_url: ApiUrl = None, state: State = None, limit: Limit = LISTED, json: AsJson = False) -> None:
-    """List, look at, redrive or discard what was given up on. Without a command: list."""
-    if is_alone(context):
-        list_letters(api_url, state, limit, json)
+@group.command("list", epilog=examples("headrace dead-letters list --state open --json | jq -r .dead_letters[].id"))
+def list_dead_letters(api_url: ApiUrl = None, state: State = None, limit: Limit = DEFAULT_LIMIT, json: AsJson = False) -> None:
+    """List dead letters, the newest first: their origin, and why they were given up."""
+    with admin_client(read_settings(api_url=api_url)) as client:
+        page = DeadLetterPage.model_validate(client.dead_letters(limit=limit, state=state))
+    empty = f"No dead letter is {state}." if state else "There are no dead letters: no trigger has given up a raw event."
+    columns: Columns = ["id", "state", "kind", long("lane"), number("position"), problem("reason"), number("attempts"), "received"]
+    rows = [(d.short, d.state, d.kind, d.lane, d.position, d.reason, d.attempts, ago(d.received)) for d in page.dead_letters]
+    render(page, columns, rows, json=json, empty=empty)
 
 
-@group.command("list", epilog="Example: [bold]headrace dead-letters list --state open --json | jq -r .dead_letters[].id[/bold]")
-def list_letters(api_url: ApiUrl = None, state: State = None, limit: Limit = LISTED, json: AsJson = False) -> None:
-    """List what was given up on, the newest first: where it came from, and why."""
-    with _client(read_settings(api_url=api_url)) as client:
-        found = DeadLetterPage.model_validate(client.dead_letters(limit=limit, state=state))
-    if json:
-        show_json(found)
-        return
-    show(
-        ["id", "state", "kind", "~lane", "#position", "!reason", "#attempts", "received"],
-        [(d.short, d.state, d.kind, d.lane, d.position, d.reason, d.attempts, ago(d.received)) for d in found.dead_letters],
-        empty=f"No dead letter is {state}." if state else "No dead letters: everything read so far became an event or was not wanted.",
-    )
+@group.command("show", epilog=examples("headrace dead-letters show 2b61c09f"))
+def show(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """Show one dead letter with the raw event and the traceback of its last attempt."""
+    with admin_client(read_settings(api_url=api_url)) as client:
+        dead_letter = DeadLetterDetail.model_validate(client.dead_letter(checked_id(id)))
+    facts = dead_letter.model_dump(exclude={"raw", "traceback", "received", "triggers"})
+    facts |= {"triggers": ", ".join(dead_letter.triggers), "received": ago(dead_letter.received)}
+    traceback = [line.rstrip("\n") for line in dead_letter.traceback or ()]
+    render_facts(dead_letter, facts, json=json, text="\n".join([dead_letter.raw, *traceback]))
 
 
-@group.command("show", epilog="Example: [bold]headrace dead-letters show 2b61c09f[/bold]")
-def show_letter(id: Annotated[str, typer.Argument(help=ID_HELP, metavar="ID")], api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """Show one dead letter in full: the text that came, and the traceback of its last attempt."""
-    with _client(read_settings(api_url=api_url)) as client:
-        letter = DeadLetterDetail.model_validate(client.dead_letter(named(id)))
-    if json:
-        show_json(letter)
-        return
-    facts = letter.model_dump(exclude={"raw", "traceback", "received", "triggers"})
-    facts |= {"triggers": ", ".join(letter.triggers), "received": ago(letter.received)}
-    show(["what", "~value"], [(name, None if value is None else str(value)) for name, value in facts.items()], empty="")
-    out.print(letter.raw, markup=False)
-    if letter.traceback:
-        out.print("\n".join(line.rstrip("\n") for line in letter.traceback), markup=False)
+def _add_action(action: DeadLetterActionKind, summary: str, example: str) -> None:
+    @group.command(action, help=summary, epilog=examples(example))
+    def act(
+        ids: Ids = None,
+        trigger: ByTrigger = None,
+        stream: ByStream = None,
+        kind: ByKind = None,
+        every: All = False,
+        limit: BatchLimit = MAX_DEAD_LETTERS,
+        api_url: ApiUrl = None,
+        home: Home = None,
+        json: AsJson = False,
+    ) -> None:
+        selection = _selection(ids, trigger, stream, kind, every, limit)
+        settings = read_settings(api_url=api_url, home=home)
+        with admin_client(settings) as client:
+            result = DeadLetterActionResult.model_validate(client.act(action, selection, key=for_changing(settings)))
+        if json:
+            print_json(result)
+            return
+        remaining = f", {result.remaining:,} more match: repeat the command" if result.remaining else ""
+        out.print(f"{result.count:,} {DONE[action]}{remaining}.")
+        if result.skipped:
+            print_table([long("skipped"), problem("reason")], [(one.id, one.why) for one in result.skipped])
 
 
-@group.command("redrive", epilog="Example: [bold]headrace dead-letters redrive --kind failed --limit 10[/bold]")
-def redrive(
-    ids: Ids = None,
-    trigger: ByTrigger = None,
-    stream: ByStream = None,
-    kind: ByKind = None,
-    every: Every = False,
-    limit: AtMost = MOST_AT_ONCE,
-    api_url: ApiUrl = None,
-    home: Home = None,
-    json: AsJson = False,
-) -> None:
-    """Redrive dead letters: their raw text goes into the backlogs of their triggers. A dead letter that fails again is open again."""
-    asked = _asked(ids, trigger, stream, kind, every, limit)
-    _act("redrive", asked, read_settings(api_url=api_url, home=home), json=json)
+_add_action(
+    "redrive",
+    "Redrive dead letters: add their raw events to the backlogs of their triggers. If one fails again, it is open again.",
+    "headrace dead-letters redrive --kind failed --limit 10",
+)
+_add_action(
+    "discard",
+    "Close dead letters without a retry. They can still be listed, shown, and redriven by their ids.",
+    "headrace dead-letters discard --stream directory:old/*.jsonl --kind malformed",
+)
 
 
-@group.command("discard", epilog="Example: [bold]headrace dead-letters discard --stream directory:old/*.jsonl --kind malformed[/bold]")
-def discard(
-    ids: Ids = None,
-    trigger: ByTrigger = None,
-    stream: ByStream = None,
-    kind: ByKind = None,
-    every: Every = False,
-    limit: AtMost = MOST_AT_ONCE,
-    api_url: ApiUrl = None,
-    home: Home = None,
-    json: AsJson = False,
-) -> None:
-    """Give them up for good. They can still be listed and shown, and be redriven by their ids."""
-    asked = _asked(ids, trigger, stream, kind, every, limit)
-    _act("discard", asked, read_settings(api_url=api_url, home=home), json=json)
-
-
-@group.command("history", epilog="Example: [bold]headrace dead-letters history -n 5[/bold]")
+@group.command("history", epilog=examples("headrace dead-letters history -n 5"))
 def history(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> None:
-    """List who redrove or discarded what, and when, the newest first."""
-    with _client(read_settings(api_url=api_url)) as client:
-        done = DeadLetterActions.model_validate(client.dead_letter_actions(limit=limit))
-    if json:
-        show_json(done)
-        return
-    show(
-        ["when", "who", "action", "#count", "~asked"],
-        [(ago(one.at), one.who, one.action, one.count, one.asked) for one in done.actions],
-        empty="Nothing was redriven or discarded yet.",
-    )
+    """List who redrove or discarded dead letters, the newest first."""
+    with admin_client(read_settings(api_url=api_url)) as client:
+        page = DeadLetterActions.model_validate(client.dead_letter_actions(limit=limit))
+    rows = [(ago(one.at), one.who, one.action, one.count, one.selection) for one in page.actions]
+    columns: Columns = ["when", "who", "action", number("count"), long("selection")]
+    render(page, columns, rows, json=json, empty="No dead letter was redriven or discarded.")
 
 
-def _asked(
-    ids: list[str] | None, trigger: str | None, stream: str | None, kind: DeadLetterKind | None, every: bool, limit: int
-) -> ActOnDeadLetters:
-    count = len(ids or [])
-    if bool(count) == (every or any(given is not None for given in (trigger, stream, kind))):
-        raise UsageError("Name dead letters by their ids, or by a filter.", hint="Filters are --trigger, --stream and --kind, or --all.")
-    if count > MOST_AT_ONCE:
-        raise UsageError(f"At most {MOST_AT_ONCE:,} dead letters at once.", hint="Name fewer, or use a filter and repeat.")
-    by = f"{getpass.getuser()}@{socket.gethostname()}"[:200]
-    return ActOnDeadLetters(ids=[named(id) for id in ids or ()], trigger=trigger, stream=stream, kind=kind, every=every, limit=limit, by=by)
+@pipelines.command("list", epilog=examples("headrace dead-letters pipelines list --json"))
+def list_of_pipelines(api_url: ApiUrl = None, limit: Limit = DEFAULT_LIMIT, json: AsJson = False) -> None:
+    """List the dead letters of pipelines, the newest first. Each holds the events of a run that failed permanently."""
+    with admin_client(read_settings(api_url=api_url)) as client:
+        page = PipelineDeadLetterList.model_validate(client.pipeline_dead_letters(limit=limit))
+    rows = [(d.short, d.state, d.pipeline, d.batch, d.events, first_line(d.error), d.attempts, ago(d.received)) for d in page.dead_letters]
+    columns: Columns = ["id", "state", "pipeline", number("batch"), number("events"), problem("error"), number("attempts"), "received"]
+    render(page, columns, rows, json=json, empty="There are no dead letters of pipelines: no run has failed permanently.")
 
 
-def named(id: str) -> str:
-    """Return an id as it was typed. Raises `UsageError` where nothing was: a shell's variable may be empty."""
+@pipelines.command("show", epilog=examples("headrace dead-letters pipelines show 2b61c09f"))
+def show_of_pipeline(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
+    """Show one dead letter of a pipeline with its events and the complete error of its last attempt."""
+    with admin_client(read_settings(api_url=api_url)) as client:
+        dead_letter = PipelineDeadLetter.model_validate(client.pipeline_letter(checked_id(id)))
+    seqs = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in dead_letter.seqs)
+    facts = dead_letter.model_dump(exclude={"error", "received", "acted", "seqs"}) | {"seqs": seqs, "received": ago(dead_letter.received)}
+    render_facts(dead_letter, facts, json=json, text=dead_letter.error)
+
+
+def _add_pipeline_action(action: PipelineDeadLetterAction, summary: str, example: str) -> None:
+    @pipelines.command(action, help=summary, epilog=examples(example))
+    def act(ids: Ids = None, pipeline: ByPipeline = None, api_url: ApiUrl = None, home: Home = None, json: AsJson = False) -> None:
+        if bool(ids) == (pipeline is not None):
+            raise UsageError("Name dead letters by their ids, or by --pipeline.", hint="To see them: headrace dead-letters pipelines")
+        settings = read_settings(api_url=api_url, home=home)
+        selection = PipelineDeadLetterSelection(ids=[checked_id(id) for id in ids or ()], pipeline=pipeline)
+        with admin_client(settings) as client:
+            result = PipelineDeadLetterActionResult.model_validate(
+                client.act_on_pipeline_dead_letters(action, selection, key=for_changing(settings))
+            )
+        if json:
+            print_json(result)
+            return
+        out.print(f"{result.count:,} {DONE[action]}.")
+        if result.unknown:
+            out.print(f"There is no dead letter of a pipeline with the id {', '.join(result.unknown)}.", markup=False)
+            raise typer.Exit(1)
+
+
+_add_pipeline_action(
+    "redrive",
+    "Redrive dead letters of pipelines: each becomes a pipeline run of its own.",
+    "headrace dead-letters pipelines redrive --pipeline knock_on_delay",
+)
+_add_pipeline_action("discard", "Close dead letters of pipelines without a retry.", "headrace dead-letters pipelines discard 2b61c09f")
+
+
+def checked_id(id: str) -> str:
+    """Return an id that is not empty. Raises `UsageError` otherwise: a shell's variable can be empty."""
     if not id.strip():
         raise UsageError("An id is empty.", hint="To see the ids: headrace dead-letters list")
     return id
 
 
-def _act(action: DeadLetterActionKind, asked: ActOnDeadLetters, settings: Settings, *, json: bool) -> None:
-    with _client(settings) as client:
-        done = DeadLettersActed.model_validate(client.act(action, asked, key=for_changing(settings)))
-    if json:
-        show_json(done)
-        return
-    what = {"redrive": "redriven", "discard": "discarded"}[action]
-    more = f", {done.remaining:,} more fit: ask again" if done.remaining else ""
-    out.print(f"{done.count:,} {what}{more}.")
-    if done.skipped:
-        show(["~left as it is", "!why"], [(one.id, one.why) for one in done.skipped], empty="")
-
-
-def _client(settings: Settings) -> AdminClient:
-    return AdminClient(settings.url, token=for_looking(settings))
+def _selection(
+    ids: list[str] | None, trigger: str | None, stream: str | None, kind: DeadLetterKind | None, every: bool, limit: int
+) -> DeadLetterSelection:
+    number_of_ids = len(ids or [])
+    if bool(number_of_ids) == (every or any(option is not None for option in (trigger, stream, kind))):
+        raise UsageError("Name dead letters by their ids, or by a filter.", hint="Filters are --trigger, --stream and --kind, or --all.")
+    if number_of_ids > MAX_DEAD_LETTERS:
+        raise UsageError(f"More than {MAX_DEAD_LETTERS:,} ids.", hint="Name fewer, or use a filter and repeat.")
+    return DeadLetterSelection(
+        ids=[checked_id(id) for id in ids or ()],
+        trigger=trigger,
+        stream=stream,
+        kind=kind,
+        every=every,
+        limit=limit,
+        by=f"{getpass.getuser()}@{socket.gethostname()}"[:200],
+    )

@@ -1,9 +1,9 @@
-"""`headrace standalone`, `api`, `triggerer`, `pipeline`: the processes."""
+"""`headrace standalone`, `api`, `triggerer`, `pipeline`, `worker`: the processes."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
@@ -12,13 +12,14 @@ from headrace.cli.console import err, out
 from headrace.cli.log_setup import set_up_logging
 from headrace.cli.options import (
     ApiUrl,
-    Capacity,
+    Concurrency,
     Conf,
     Database,
     Home,
     Host,
     Lookback,
     Master,
+    MaxTriggers,
     Port,
     Project,
     Queues,
@@ -35,13 +36,20 @@ from headrace.triggerer.trigger_log import trigger_target
 
 PIPELINE_EPILOG: Final = """Examples:
 
-[bold]headrace pipeline --project project.py --master local[4][/bold]   four tasks at a time, in this process
+[bold]headrace pipeline --project project.py --master 'local\\[4]'[/bold]   four tasks at a time, in this process
 
 [bold]headrace pipeline --master spark://spark.example:7077 --conf spark.executor.memory=4g --conf spark.cores.max=16[/bold]
 
 [bold]headrace pipeline --master yarn --conf spark.executor.instances=4[/bold]   needs HADOOP_CONF_DIR
 
 The executors get this package and the modules beside the project file; docs/guides/clusters.md says what else they need."""
+
+
+Migrate = Annotated[bool, typer.Option("--migrate", help="Upgrade an older database to the schema of this version first.")]
+DiscardSecrets = Annotated[
+    bool, typer.Option("--discard-secrets", help="Start without the lost encryption key. Secrets under that key become unreadable.")
+]
+From = Annotated[str, typer.Option("--from", help="First event of a new scope: its seq, or 'now'.", metavar="SEQ|now")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,9 +62,12 @@ def add_to(app: typer.Typer) -> None:
         rich_help_panel=panel,
         epilog="Example: [bold]headrace triggerer --project project.py --api-url http://127.0.0.1:8642[/bold]",
     )(triggerer)
+    app.command("pipeline", rich_help_panel=panel, epilog=PIPELINE_EPILOG)(pipeline)
+    app.command("worker", rich_help_panel=panel, epilog="Example: [bold]headrace worker --project project.py --concurrency 2[/bold]")(
+        worker
+    )
     app.command("runner", hidden=True)(runner)
     app.command("trigger-process", hidden=True)(trigger_process)
-    app.command("pipeline", rich_help_panel=panel, epilog=PIPELINE_EPILOG)(pipeline)
 
 
 def standalone(
@@ -69,7 +80,10 @@ def standalone(
     conf: Conf = None,
     lookback: Lookback = None,
 ) -> None:
-    """Run api, triggerer and pipeline on this machine; each is started again when it dies."""
+    """Run API server, triggerer and pipeline on this machine, and restart each when it ends.
+
+    A worker runs too if the project has tasks. Ctrl-C stops all processes. The same command continues from there.
+    """
     settings = read_settings(
         project=project,
         home=home,
@@ -81,11 +95,12 @@ def standalone(
         lookback=lookback,
     ).with_key()
     set_up_logging(settings, quiet=True)
+    hold_lifeline()
     asyncio.run(_standalone(settings))
 
 
 async def _standalone(settings: Settings) -> None:
-    from headrace.wiring.project import read_project  # late: it imports user code
+    from headrace.wiring.project import read_project  # here, since it imports user code
 
     project = read_project(settings)
     name = project.name
@@ -103,32 +118,34 @@ def api(
     host: Host = None,
     port: Port = None,
     database_url: Database = None,
-    migrate: bool = typer.Option(False, "--migrate", help="Bring an older database to this version's schema first."),
-    new_secrets: bool = typer.Option(False, "--new-secrets", help="Go on although the key that secrets are kept under is lost."),
+    migrate: Migrate = False,
+    discard_secrets: DiscardSecrets = False,
 ) -> None:
-    """Run the api: the only process that touches the database."""
+    """Run the API server. Only this process accesses the database."""
     from headrace.wiring.api import serve_api
 
     settings = read_settings(home=home, host=host, port=port, database_url=database_url).with_key()
     set_up_logging(settings)
     hold_lifeline()
-    serve_api(settings, migrate=migrate, new_secrets=new_secrets)
+    serve_api(settings, migrate=migrate, discard_secrets=discard_secrets)
 
 
-def triggerer(project: Project = None, home: Home = None, api_url: ApiUrl = None, capacity: Capacity = None, queues: Queues = None) -> None:
+def triggerer(
+    project: Project = None, home: Home = None, api_url: ApiUrl = None, max_triggers: MaxTriggers = None, queues: Queues = None
+) -> None:
     """Run the triggers of a project."""
     import uvloop
 
     from headrace.wiring.triggerer import run_triggerer
 
-    settings = read_settings(project=project, home=home, api_url=api_url, capacity=capacity, queues=queues).with_key()
+    settings = read_settings(project=project, home=home, api_url=api_url, max_triggers=max_triggers, queues=queues).with_key()
     set_up_logging(settings, targets=[trigger_target])
     hold_lifeline()
     uvloop.run(run_triggerer(settings))
 
 
 def runner() -> None:
-    """Run the streams and watches of a triggerer, which starts this."""
+    """Run the streams and watches of a triggerer (started by the triggerer)."""
     from headrace.wiring.runner import start_runner
 
     settings = read_settings()
@@ -137,7 +154,7 @@ def runner() -> None:
 
 
 def trigger_process() -> None:
-    """Run what users wrote of a triggerer's triggers; its runner starts this."""
+    """Run the users' code of the triggers (started by the runner)."""
     from headrace.wiring.runner import start_trigger_process
 
     settings = read_settings()
@@ -153,7 +170,7 @@ def pipeline(
     conf: Conf = None,
     lookback: Lookback = None,
     tables: Tables = None,
-    begin: str = typer.Option("1", "--from", help="The first event of a new scope: its seq, or 'now'.", metavar="SEQ|now"),
+    first: From = "1",
 ) -> None:
     """Run the pipelines of a project: the Spark driver."""
     from headrace.wiring.pipeline import run_pipelines
@@ -163,4 +180,23 @@ def pipeline(
     ).with_key()
     set_up_logging(settings, targets=[run_target])
     hold_lifeline()
-    run_pipelines(settings, begin=first_event(begin))
+    run_pipelines(settings, begin=first_event(first))
+
+
+def worker(
+    project: Project = None,
+    home: Home = None,
+    api_url: ApiUrl = None,
+    master: Master = None,
+    conf: Conf = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Run the tasks of a project. Spark starts when a task first uses it."""
+    from headrace.wiring.worker import run_worker
+
+    settings = read_settings(
+        project=project, home=home, api_url=api_url, master=master, spark_conf=spark_conf(conf), worker_concurrency=concurrency
+    ).with_key()
+    set_up_logging(settings, targets=[run_target])
+    hold_lifeline()
+    run_worker(settings)

@@ -1,135 +1,107 @@
-"""`headrace scopes list|reset|remove`: who reads the log, how far they are, and whom it keeps old events for."""
+"""`headrace scopes`: the consumers of the log, how far they have read, and the events that the log retains for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
 
 from headrace.cli.console import out
-from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home, first_event, is_alone
-from headrace.cli.rendering import ago, lasts, show, show_json
+from headrace.cli.credentials import admin_client, for_changing
+from headrace.cli.groups import INSPECT, examples, list_group
+from headrace.cli.options import ApiUrl, AsJson, Home, Yes, first_event
+from headrace.cli.rendering import Columns, ago, count, duration, long, number, print_table, render
 from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
 from headrace.wire.pipelines.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus
 
-NOBODY = "No scope has read the log yet: start one with `headrace pipeline`."
+NO_SCOPES: Final = "There are no scopes. Start one with `headrace pipeline`."
+COUNTERS: Final = ("ordered", "lost", "late", "cycles")
 
-Name = Annotated[str, typer.Argument(help="Its name, as `headrace scopes list` shows it.", metavar="NAME", show_default=False)]
-From = Annotated[str, typer.Option("--from", help="The first event to read: its seq, or 'now'.", metavar="SEQ|now", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Name = Annotated[str, typer.Argument(help="Its name, from `headrace scopes`.", metavar="NAME", show_default=False)]
+From = Annotated[str, typer.Option("--from", help="First event to read: its seq, or 'now'.", metavar="SEQ|now", show_default=False)]
 
-group = typer.Typer(
-    help="List, reset or remove scopes: the consumers of the log. Without a command: list.",
-    epilog="Example: [bold]headrace scopes remove old-project[/bold]",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-)
+group = list_group("List, reset or remove scopes: the consumers of the log.", "headrace scopes remove old-project")
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="scopes", rich_help_panel="Inspect and repair")
+    app.add_typer(group, name="scopes", rich_help_panel=INSPECT)
 
 
-@group.callback(invoke_without_command=True)
-def scopes(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List, reset or remove scopes: the consumers of the log. Without a command: list."""
-    if is_alone(context):
-        list_scopes(api_url, json)
-
-
-@group.command("list", epilog="Example: [bold]headrace scopes list --json | jq .scopes[].needs[/bold]")
+@group.command("list", epilog=examples("headrace scopes list --json | jq .scopes[].needs"))
 def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List the scopes. The scope that needs the oldest event holds the log back: later events are not pruned."""
-    settings = read_settings(api_url=api_url)
-    with AdminClient(settings.url, token=for_looking(settings)) as client:
-        found = ScopeList.model_validate(client.scopes())
-    if json:
-        show_json(found)
-        return
-    show(
-        ["scope", "kind", "#cursor", "#lag", "#open runs", "updated", "oldest event that it needs came"],
-        [(s.scope, s.kind, s.cursor, s.lag, s.open_runs, ago(s.updated), None if s.needs is None else ago(s.needs)) for s in found.scopes],
-        empty=NOBODY,
-    )
+    """List the scopes. The log retains all events from the oldest that a scope needs."""
+    with admin_client(read_settings(api_url=api_url)) as client:
+        page = ScopeList.model_validate(client.scopes())
+    columns: Columns = ["scope", "kind", number("cursor"), number("lag"), number("open runs"), "updated", "oldest needed event received"]
+    rows = [(s.scope, s.kind, s.cursor, s.lag, s.open_runs, ago(s.updated), None if s.needs is None else ago(s.needs)) for s in page.scopes]
+    render(page, columns, rows, json=json, empty=NO_SCOPES)
 
 
-@group.command("remove", epilog="Example: [bold]headrace scopes remove old-project[/bold]")
+@group.command("remove", epilog=examples("headrace scopes remove old-project"))
 def remove_scope(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Remove a scope whose pipeline has stopped for good. The log retains no events for it any more."""
+    """Remove the scope of a pipeline that has stopped permanently. The log retains no events for it any more."""
     settings = read_settings(api_url=api_url, home=home)
     with AdminClient(settings.url) as client:
         client.remove_scope(name, key=for_changing(settings))
     out.print(f"Scope {escape(name)} is deleted.")
 
 
-@group.command("reset", epilog="Example: [bold]headrace scopes reset flights --from now[/bold]")
-def reset_scope(name: Name, begin: From, yes: Yes = False, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Reset the scope of a stopped pipeline. Its open runs and all that waits are given up; tables keep what they have."""
-    asked = ResetScope(begin=first_event(begin))
+@group.command("reset", epilog=examples("headrace scopes reset flights --from now"))
+def reset_scope(name: Name, first: From, yes: Yes = False, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Reset the scope of a stopped pipeline. Its open runs and waiting events are given up; tables keep their rows."""
+    request = ResetScope(begin=first_event(first))
     settings = read_settings(api_url=api_url, home=home)
-    with AdminClient(settings.url, token=for_looking(settings)) as client:
-        known = ScopeList.model_validate(client.scopes()).scopes
-        found = next((scope for scope in known if scope.scope == name and scope.kind == "pipeline"), None)
-        if found is not None and not yes and not typer.confirm(f"Reset {name}? Given up: {_given_up(found)}."):
+    with admin_client(settings) as client:
+        scopes = ScopeList.model_validate(client.scopes()).scopes
+        match = next((scope for scope in scopes if scope.scope == name and scope.kind == "pipeline"), None)
+        if match is not None and not yes and not typer.confirm(f"Reset {name}? Given up: {_given_up(match)}."):
             raise typer.Abort
-        done = ScopeReset.model_validate(client.reset_scope(name, asked, key=for_changing(settings)))
-    out.print(f"Scope {name} starts with event {done.first}. Given up: {_given_up(done)}.", markup=False)
+        result = ScopeReset.model_validate(client.reset_scope(name, request, key=for_changing(settings)))
+    out.print(f"Scope {name} starts with event {result.first}. Given up: {_given_up(result)}.", markup=False)
+
+
+def print_scopes(scopes: Sequence[ScopeStatus], now: datetime) -> None:
+    """Print scopes as a table, as they are at `now`."""
+    columns: Columns = [
+        "scope",
+        *map(number, ("cursor", "lag", "open runs", "held", "waiting")),
+        "longest",
+        *map(number, ("ordered", "lost", "late", "cycles")),
+    ]
+    rows = [
+        (s.scope, s.cursor, s.lag, s.open_runs, s.held, s.waiting, _max_wait(s, now), *_counters(s), _batch(s, now), ago(s.updated))
+        for s in scopes
+    ]
+    print_table([*columns, long("batch"), "updated"], rows, empty=NO_SCOPES)
 
 
 def _given_up(scope: ScopeStatus | ScopeReset) -> str:
     """Return what a reset gives up, in words."""
     counts = {"open run": scope.open_runs, "waiting event": scope.waiting, "held event": scope.held}
-    return ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count) or "nothing"
+    return ", ".join(count(value, noun) for noun, value in counts.items() if value) or "nothing"
 
 
-def show_scopes(found: Sequence[ScopeStatus], now: datetime) -> None:
-    """Show scopes as a table, as they are at `now`."""
-    show(
-        [
-            "scope",
-            "#cursor",
-            "#lag",
-            "#open runs",
-            "#held",
-            "#waiting",
-            "longest",
-            "#ordered",
-            "#lost",
-            "#late",
-            "#cycles",
-            "~batch",
-            "updated",
-        ],
-        [
-            (s.scope, s.cursor, s.lag, s.open_runs, s.held, s.waiting, _longest(s, now), *_counts(s), _batch(s, now), ago(s.updated))
-            for s in found
-        ],
-        empty=NOBODY,
-    )
+def _counters(scope: ScopeStatus) -> tuple[int, ...]:
+    return tuple(getattr(scope, name) for name in COUNTERS)
 
 
-def _counts(scope: ScopeStatus) -> tuple[int, ...]:
-    return scope.ordered, scope.lost, scope.late, scope.cycles
-
-
-def _longest(scope: ScopeStatus, now: datetime) -> str | None:
-    """Return how long that has waited which waits longest."""
+def _max_wait(scope: ScopeStatus, now: datetime) -> str | None:
+    """Return how long the oldest waiting event has waited, or None if no event waits."""
     if scope.waiting_since is None:
         return None
     at = now if scope.clock_until is None else min(now, scope.clock_until)
-    return lasts((at - scope.waiting_since).total_seconds())
+    return duration((at - scope.waiting_since).total_seconds())
 
 
 def _batch(scope: ScopeStatus, now: datetime) -> str | None:
-    """Return which batch a pipeline's scope is at, or how fast its last one was."""
+    """Return the running batch of a pipeline's scope, or the rate of its last one."""
     if scope.kind != "pipeline":
         return None
-    if scope.underway is not None:
-        return f"{scope.underway.batch} runs for {lasts((now - scope.underway.since).total_seconds())}"
+    if scope.running_batch is not None:
+        return f"{scope.running_batch.batch} runs for {duration((now - scope.running_batch.since).total_seconds())}"
     return f"{scope.batch}, {scope.read / scope.seconds:,.0f} events/s" if scope.read and scope.seconds else str(scope.batch)

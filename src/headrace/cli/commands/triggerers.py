@@ -1,94 +1,71 @@
-"""`headrace triggerers list|drain|stop|resume`: who runs the triggers, and who is to stop."""
+"""`headrace triggerers`: list them, and drain, stop or resume one."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
 
 from headrace.cli.console import out
-from headrace.cli.credentials import for_changing, for_looking
-from headrace.cli.options import ApiUrl, AsJson, Home, is_alone
-from headrace.cli.rendering import ago, show, show_json
-from headrace.client.admin.client import AdminClient
+from headrace.cli.credentials import admin_client, for_changing
+from headrace.cli.groups import INSPECT, examples, list_group
+from headrace.cli.options import ApiUrl, AsJson, Home
+from headrace.cli.rendering import Cell, Columns, ago, long, number, render
 from headrace.settings import read_settings
-from headrace.wire.control.jobs import Wanted
-from headrace.wire.status.triggerers import TriggererList, WantJob
+from headrace.wire.control.jobs import DesiredState
+from headrace.wire.status.status import JobStatus
+from headrace.wire.status.triggerers import SetDesiredState, TriggererList
 
-group = typer.Typer(
-    help="List the triggerers, or say which of them is to drain or to stop. Without a command: list.",
-    epilog="Example: [bold]headrace triggerers drain 7[/bold]",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-)
+EMPTY: Final = "There are no triggerers. Start one with `headrace triggerer --project project.py`."
 
-Job = Annotated[int, typer.Argument(help="The number of its job, as `headrace triggerers list` shows it.", metavar="JOB")]
+group = list_group("List the triggerers, or drain, stop or resume one.", "headrace triggerers drain 7")
+
+Job = Annotated[int, typer.Argument(help="The id of its job, from `headrace triggerers`.", metavar="JOB", show_default=False)]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the group to `app`."""
-    app.add_typer(group, name="triggerers", rich_help_panel="Inspect and repair")
+    app.add_typer(group, name="triggerers", rich_help_panel=INSPECT)
 
 
-@group.callback(invoke_without_command=True)
-def triggerers(context: typer.Context, api_url: ApiUrl = None, json: AsJson = False) -> None:
-    """List the triggerers, or say which of them is to drain or to stop. Without a command: list."""
-    if is_alone(context):
-        list_triggerers(api_url, json)
-
-
-@group.command("list", epilog="Example: [bold]headrace triggerers list --json[/bold]")
+@group.command("list", epilog=examples("headrace triggerers list --json"))
 def list_triggerers(api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the running triggerers, then the last ended ones."""
-    settings = read_settings(api_url=api_url)
-    with AdminClient(settings.url, token=for_looking(settings)) as client:
-        found = TriggererList.model_validate(client.triggerers())
-    if json:
-        show_json(found)
-        return
-    show(
-        ["job", "state", "wanted", "~host", "pid", "version", "~queues", "#capacity", "#held", "heartbeat"],
-        [
-            (
-                str(j.id),
-                j.state,
-                j.wanted,
-                j.hostname,
-                str(j.pid),
-                j.version,
-                ", ".join(j.queues),
-                j.capacity,
-                j.held,
-                ago(j.last_heartbeat),
-            )
-            for j in found.triggerers
-        ],
-        empty="No triggerer has run yet: start one with `headrace triggerer --project project.py`.",
-    )
+    with admin_client(read_settings(api_url=api_url)) as client:
+        page = TriggererList.model_validate(client.triggerers())
+    counts = map(number, ("capacity", "held"))
+    columns: Columns = ["job", "state", "desired state", long("host"), "pid", "version", long("queues"), *counts, "heartbeat"]
+    render(page, columns, map(_row, page.triggerers), json=json, empty=EMPTY)
 
 
-@group.command("drain", epilog="Example: [bold]headrace triggerers drain 7[/bold]")
+def _row(job: JobStatus) -> Sequence[Cell]:
+    texts = (str(job.id), job.state, job.desired_state, job.hostname, str(job.pid), job.version, ", ".join(job.queues))
+    return (*texts, job.capacity, job.held, ago(job.last_heartbeat))
+
+
+@group.command("drain", epilog=examples("headrace triggerers drain 7"))
 def drain(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
     """Drain a triggerer: release its triggers, finish events in flight, and exit."""
-    _want(job, "drain", api_url, home)
-    out.print(f"Job {job} drains: it gives back all that it holds, and ends.")
+    _set_state(job, "drain", api_url, home)
+    out.print(f"Job {job} drains: it releases its triggers and exits.")
 
 
-@group.command("stop", epilog="Example: [bold]headrace triggerers stop 7[/bold]")
+@group.command("stop", epilog=examples("headrace triggerers stop 7"))
 def stop(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
     """Stop a triggerer at once. Other triggerers take over its triggers."""
-    _want(job, "stop", api_url, home)
+    _set_state(job, "stop", api_url, home)
     out.print(f"Job {job} stops.")
 
 
-@group.command("resume", epilog="Example: [bold]headrace triggerers resume 7[/bold]")
+@group.command("resume", epilog=examples("headrace triggerers resume 7"))
 def resume(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
-    """Resume a triggerer that drains or stops and has not ended yet."""
-    _want(job, "run", api_url, home)
-    out.print(f"Job {job} runs on.")
+    """Resume a triggerer that drains or stops and has not exited yet."""
+    _set_state(job, "run", api_url, home)
+    out.print(f"Job {job} continues.")
 
 
-def _want(job: int, wanted: Wanted, api_url: str | None, home: Home) -> None:
+def _set_state(job: int, state: DesiredState, api_url: str | None, home: Home) -> None:
     settings = read_settings(api_url=api_url, home=home)
-    with AdminClient(settings.url, token=for_looking(settings)) as client:
-        client.want(job, WantJob(wanted=wanted), key=for_changing(settings))
+    with admin_client(settings) as client:
+        client.want(job, SetDesiredState(desired_state=state), key=for_changing(settings))

@@ -1,93 +1,71 @@
-"""Connections, variables and tokens, as the command line asks for them; all but looking needs a key or an admin's token."""
+"""Requests of the command line for connections, variables and tokens. Changes need a key or an admin's token."""
 
 from __future__ import annotations
 
-from typing import TypeVar
-from urllib.parse import quote
-
 from headrace.client.admin.client import AdminClient
-from headrace.client.http.responses import bearer, raise_for_problem, translate_decode_errors, translate_transport_errors
-from headrace.wire.base import WireModel
+from headrace.wire.calls import admin as calls
 from headrace.wire.secrets import (
-    MakeToken,
+    ConnectionList,
+    ConnectionSummary,
+    CreatedToken,
+    CreateToken,
     RotateSecrets,
     SecretsRotated,
     SetConnection,
     SetVariable,
-    ShownConnection,
-    ShownConnections,
-    ShownTokens,
-    ShownVariable,
-    ShownVariables,
-    TokenMade,
+    TokenList,
+    VariableList,
+    VariableSummary,
 )
-
-M = TypeVar("M", bound=WireModel)
 
 
 class SecretsClient(AdminClient):
-    """Asks the admin API of secrets. `key` is the deployment key, or a token of scope `admin`."""
+    """Request secrets from the admin API. `key` is the deployment key, or a token of scope `admin`."""
 
-    def connections(self) -> ShownConnections:
+    def connections(self) -> ConnectionList:
         """Return the connections, masked."""
-        return ShownConnections.model_validate(self._get("/api/v1/connections"))
+        return self.request(calls.LIST_CONNECTIONS, None)
 
-    def connection(self, id: str) -> ShownConnection:
+    def connection(self, id: str) -> ConnectionSummary:
         """Return one connection, masked."""
-        return ShownConnection.model_validate(self._get(_path("connections", id)))
+        return self.request(calls.GET_CONNECTION, None, id=id)
 
     def set_connection(self, id: str, given: SetConnection, *, key: str) -> None:
-        """Keep a connection, in place of what had its id."""
-        self._send("PUT", _path("connections", id), given, key)
+        """Store a connection; replace one with the same id."""
+        self.request(calls.SET_CONNECTION, given, credential=key, id=id)
 
     def remove_connection(self, id: str, *, key: str) -> None:
         """Delete a connection."""
-        self._send("DELETE", _path("connections", id), None, key)
+        self.request(calls.REMOVE_CONNECTION, None, credential=key, id=id)
 
-    def variables(self) -> ShownVariables:
-        """Return the variables, masked where they are secret."""
-        return ShownVariables.model_validate(self._get("/api/v1/variables"))
+    def variables(self) -> VariableList:
+        """Return the variables. Secret ones are masked."""
+        return self.request(calls.LIST_VARIABLES, None)
 
-    def variable(self, name: str) -> ShownVariable:
-        """Return one variable, masked where it is secret."""
-        return ShownVariable.model_validate(self._get(_path("variables", name)))
+    def variable(self, name: str) -> VariableSummary:
+        """Return one variable. A secret one is masked."""
+        return self.request(calls.GET_VARIABLE, None, key=name)
 
     def set_variable(self, name: str, given: SetVariable, *, key: str) -> None:
-        """Keep a variable, in place of what had its key."""
-        self._send("PUT", _path("variables", name), given, key)
+        """Store a variable; replace one with the same key."""
+        self.request(calls.SET_VARIABLE, given, credential=key, key=name)
 
     def remove_variable(self, name: str, *, key: str) -> None:
         """Delete a variable."""
-        self._send("DELETE", _path("variables", name), None, key)
+        self.request(calls.REMOVE_VARIABLE, None, credential=key, key=name)
 
-    def rotate(self, asked: RotateSecrets, *, key: str) -> SecretsRotated:
-        """Seal one batch again with the api's first key."""
-        return self._made("/api/v1/secrets/rotate", asked, SecretsRotated, key)
+    def rotate(self, request: RotateSecrets, *, key: str) -> SecretsRotated:
+        """Encrypt one batch again with the API's first key."""
+        return self.request(calls.ROTATE_SECRETS, request, credential=key)
 
-    def make_token(self, asked: MakeToken, *, key: str) -> TokenMade:
-        """Make a token for a person or a script."""
-        return self._made("/api/v1/tokens", asked, TokenMade, key)
+    def make_token(self, request: CreateToken, *, key: str) -> CreatedToken:
+        """Create a token for a user or a script."""
+        return self.request(calls.CREATE_TOKEN, request, credential=key)
 
-    def tokens(self) -> ShownTokens:
-        """Return whom tokens were made for; needs a client that shows the deployment key."""
-        return ShownTokens.model_validate(self._get("/api/v1/tokens"))
+    def tokens(self) -> TokenList:
+        """Return the issued tokens. The client needs the deployment key."""
+        return self.request(calls.LIST_TOKENS, None)
 
     def revoke_token(self, id: str, *, key: str) -> None:
-        """Take a token back."""
-        self._send("DELETE", _path("tokens", id), None, key)
-
-    def _made(self, path: str, asked: WireModel, answer: type[M], key: str) -> M:
-        content = self._send("POST", path, asked, key)
-        with translate_decode_errors(self._url):
-            return answer.model_validate_json(content)
-
-    def _send(self, method: str, path: str, body: WireModel | None, key: str) -> bytes:
-        headers = {"Content-Type": "application/json"} | bearer(key)
-        content = None if body is None else body.model_dump_json()
-        with translate_transport_errors(self._url):
-            response = self._http.request(method, path, content=content, headers=headers)
-        return raise_for_problem(response).content
-
-
-def _path(what: str, name: str) -> str:
-    return f"/api/v1/{what}/{quote(name, safe='')}"
+        """Revoke a token."""
+        self.request(calls.REVOKE_TOKEN, None, credential=key, id=id)

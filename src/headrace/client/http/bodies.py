@@ -1,4 +1,4 @@
-"""Bodies of requests: written as JSON, and refused before they are sent where no api would take them."""
+"""Bodies of requests: written as JSON, and refused before they are sent if every API server would refuse them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def as_body(body: WireModel) -> bytes:
     """Return a body as JSON.
 
     Raises:
-        ApiRefused: No api would take it: it cannot be JSON, or it is too large. It is not sent.
+        ApiRefused: It is not sent, because it cannot be JSON or is too large.
     """
     try:
         content = body.model_dump_json().encode()
@@ -22,7 +22,7 @@ def as_body(body: WireModel) -> bytes:
 
 
 def bounded(content: bytes) -> bytes:
-    """Return a body that is not too large. Raises `ApiRefused` otherwise."""
+    """Return a body within the size limit. Raises `ApiRefused` otherwise."""
     if len(content) > MAX_BODY_BYTES:
         raise ApiRefused(f"The request has {len(content):,} bytes: more than {MAX_BODY_BYTES:,}.", status=413, problem="too-large")
     return content

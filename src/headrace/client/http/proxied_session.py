@@ -7,21 +7,21 @@ from typing import TypeAlias
 from urllib.parse import urlencode
 
 Relay: TypeAlias = Callable[[str, str, bytes | None], Awaitable[bytes]]
-"""Sends a method, a path and a body for us; returns the body of the answer, or raises as `Session.request` does."""
+"""Send a method, a path and a body; return the body of the response, or raise as `Session.request` does."""
 
 
 class ProxiedSession:
-    """A session whose requests go through `relay`, which adds who is asking."""
+    """A session whose requests go through `relay`, which adds the caller's credentials."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
 
     async def aclose(self) -> None:
-        """Nothing is open here."""
+        """Do nothing: no resource is open here."""
 
     async def request(
-        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | str] | None, headers: Mapping[str, str]
+        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | float | str] | None, headers: Mapping[str, str]
     ) -> bytes:
-        """Return the body of a successful answer; raises as `Session.request` does."""
+        """Return the body of a successful response. Raises as `body_of` does."""
         del headers
         return await self._relay(method, f"{path}?{urlencode(params)}" if params else path, content)

@@ -1,4 +1,4 @@
-"""What an answer of the api means: a result, something to try again, or a refusal."""
+"""The meaning of a response of the API: a result, a retryable error, or a refusal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRANSIENT = frozenset({408, 425, 429})
 
 
 class Response(NamedTuple):
-    """What came back, whichever library carried it."""
+    """A response of any HTTP library."""
 
     url: str
     status: int
@@ -31,18 +31,18 @@ class Response(NamedTuple):
 
 
 def trusts_environment(url: str) -> bool:
-    """Whether a proxy may be asked for the api at `url`; never for this machine itself."""
+    """Return whether the environment's proxy may carry requests to the API at `url`; never for this machine itself."""
     return urlsplit(url).hostname not in LOOPBACK
 
 
 def options(url: str, *, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
-    """Return how to make an httpx client for the api at `url`."""
+    """Return the options of an httpx client for the API at `url`."""
     return {
         "base_url": url,
         "headers": {VERSION_HEADER: API_VERSION},
         "timeout": httpx.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout)),
         "trust_env": trusts_environment(url),
-        # Plain HTTP checks no certificate, and loading the authorities takes longer than most calls do.
+        # Plain HTTP checks no certificate, and loading the authorities takes longer than a typical call.
         "verify": urlsplit(url).scheme != "http",
     }
 
@@ -54,7 +54,7 @@ def bearer(token: str) -> dict[str, str]:
 
 @contextmanager
 def translate_transport_errors(url: str) -> Iterator[None]:
-    """Raise whatever keeps a request from being answered as `ApiUnavailable`."""
+    """Raise any transport error as `ApiUnavailable`."""
     try:
         yield
     except httpx.TimeoutException as error:
@@ -64,30 +64,30 @@ def translate_transport_errors(url: str) -> Iterator[None]:
 
 
 def timed_out(url: str) -> ApiUnavailable:
-    """Return what tells that no answer came in time."""
+    """Return the error for a response that did not arrive in time."""
     return ApiUnavailable(f"The api at {url} did not answer in time.", hint="Is it overloaded, or is the address wrong?")
 
 
 def unreachable(url: str, error: Exception) -> ApiUnavailable:
-    """Return what tells that the api was not reached."""
+    """Return the error for an unreachable API."""
     hint = "Is it running? Start it with: headrace standalone, or the api alone with: headrace api"
     return ApiUnavailable(f"The api at {url} cannot be reached: {error}.", hint=hint)
 
 
 def raise_for_problem(response: httpx.Response) -> httpx.Response:
-    """Return a successful `response`; see `body_of` for what is raised."""
+    """Return a successful `response`. Raises as `body_of` does."""
     if not response.is_success:
         body_of(Response(str(response.request.url), response.status_code, response.reason_phrase, response.headers, response.content))
     return response
 
 
 def body_of(answer: Response) -> bytes:
-    """Return the body of a successful answer.
+    """Return the body of a successful response.
 
     Raises:
-        ApiUnavailable: It may be tried again (5xx, 429), after `retry_after` seconds where the api says so.
-        Fenced: A newer owner holds what the request would change, or the job has ended.
-        ApiRefused: The request itself is wrong.
+        ApiUnavailable: A retry may succeed (5xx, 429), after `retry_after` seconds if the API sets it.
+        Fenced: A newer owner holds the resource, or the job has ended.
+        ApiRefused: The request itself is invalid.
     """
     if 200 <= answer.status < 300:
         return answer.content
@@ -105,7 +105,7 @@ def body_of(answer: Response) -> bytes:
 
 @contextmanager
 def translate_decode_errors(url: str) -> Iterator[None]:
-    """Raise an answer that is not of the protocol as `ApiError`."""
+    """Raise a response that violates the protocol as `ApiError`."""
     try:
         yield
     except (ValidationError, ValueError) as error:
@@ -117,11 +117,11 @@ def _problem(answer: Response) -> Problem:
         try:
             return Problem.model_validate_json(answer.content)
         except ValidationError:
-            pass  # an answer that only looks like a problem is told by its status below
+            pass  # a response that only resembles a problem: its status decides below
     title = f"{answer.url} answered {answer.status} {answer.reason}"
     return Problem(type="about:blank", title=title, status=answer.status, hint="Is that the address of a Headrace api?")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    given = headers.get("retry-after", "")
-    return float(given) if given.isdecimal() else None
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None

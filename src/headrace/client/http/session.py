@@ -1,4 +1,4 @@
-"""One keep-alive session with the api for code that must not block."""
+"""One keep-alive session with the API for code that must not block."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from headrace.client.http.responses import CONNECT_SECONDS, Response, body_of, t
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 
 KEPT_SECONDS = 4.0
-"""How long an unused connection is kept: less than the 5 s after which uvicorn closes it, so that no request meets the closing."""
+"""Seconds for which an unused connection stays open: less than the 5 s after which uvicorn closes it, so that no
+request meets the closing.
+"""
 
 
 class Requests(Protocol):
-    """Whatever carries requests to the api and answers back."""
+    """A carrier of requests to the API and of its responses."""
 
     async def aclose(self) -> None:
         """Close what is open."""
         ...
 
     async def request(
-        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | str] | None, headers: Mapping[str, str]
+        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | float | str] | None, headers: Mapping[str, str]
     ) -> bytes:
-        """Return the body of a successful answer; raises as `body_of` does, and `ApiUnavailable` when none came."""
+        """Return the body of a successful response. Raises as `body_of` does, and `ApiUnavailable` if no response arrived."""
         ...
 
 
 class Session:
-    """Sends requests; connections are opened as they are needed."""
+    """Send requests; open connections on demand."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
         self._url = url
@@ -43,12 +45,12 @@ class Session:
             self._opened = None
 
     async def request(
-        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | str] | None, headers: Mapping[str, str]
+        self, method: str, path: str, *, content: bytes | None, params: Mapping[str, int | float | str] | None, headers: Mapping[str, str]
     ) -> bytes:
-        """Return the body of a successful answer; raises as `body_of` does.
+        """Return the body of a successful response. Raises as `body_of` does.
 
         Raises:
-            ApiUnavailable: No answer came; what was sent may have been taken all the same.
+            ApiUnavailable: No response arrived. The API may still have processed the request.
         """
         if self._opened is None:
             self._opened = self._open()
@@ -64,7 +66,7 @@ class Session:
             raise unreachable(self._url, error) from error
 
     def _open(self) -> aiohttp.ClientSession:
-        # Here and not earlier: the session belongs to the loop that runs now.
+        # Created here and not earlier, because the session belongs to the running loop.
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(keepalive_timeout=KEPT_SECONDS),
             headers={VERSION_HEADER: API_VERSION},

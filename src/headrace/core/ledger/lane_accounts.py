@@ -1,8 +1,8 @@
-"""The books: entries in lanes, how they are answered, and which lanes may be advanced.
+"""Accounts of the lanes: entries, their answers, and the lanes that can be advanced.
 
-An entry is resolved when no reader owes anything: its `pending` has come down to zero. Who owes what is the ledger's. A lane is a queue of
-entries; `take_ready` gives out the resolved beginning of a lane, and nothing more of this lane until `advanced` takes the batch off the
-books. A lane without entries is forgotten. A kept entry is in no lane: its answer is found in `settling`.
+An entry is resolved when its `pending` answers are zero. The ledger decides who owes them. A lane is a queue of entries: `take_ready`
+returns the resolved beginning of a lane, and nothing more of this lane until `advanced` removes that batch. A lane without entries is
+deleted. An entry from a backlog is in no lane: its answer goes to `settling`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
 
-from headrace.core.ledger.obligations import Batch, Lane, PendingBacklogEvent, PendingEvent, StreamCounters, Subscriber
+from headrace.core.ledger.counters import StreamCounters
+from headrace.core.ledger.obligations import Batch, Lane, PendingBacklogEvent, PendingEvent, Subscriber
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome, Answer, Kind
 
 _outcome = lru_cache(4096)(AdvanceOutcome)
-_acked = lru_cache(4096)(partial(AdvanceOutcome, failed=0))  # most have this; a key of one number is found faster than one of four
+_acked = lru_cache(4096)(partial(AdvanceOutcome, failed=0))  # the common case; a key of one number is found faster than one of four
 _item: Final = partial(tuple.__new__, AdvanceItem)
 """`AdvanceItem` of a pair, without the detour that every named tuple takes in Python."""
 _ANSWERS: Final[dict[Kind, Answer]] = {"fired": "fired", "rejected": "rejected", "dead_lettered": "dead_lettered"}
@@ -25,14 +26,14 @@ _ANSWERS: Final[dict[Kind, Answer]] = {"fired": "fired", "rejected": "rejected",
 
 @dataclass(slots=True, kw_only=True)
 class LaneAccounts:
-    """The entries of one shared stream, `outstanding` of them, which hold `size` bytes; `newest` was published last.
+    """The entries of one shared stream: `outstanding` entries of `size` bytes; `newest` was published last.
 
-    `keeps_custody`: entries remember who answered how. `now` is the time of the last change, where the caller sets it. `settling` are
-    readers with answers to their backlog: the caller takes them out. `changed` is set when a lane becomes ready, an answer is to be
-    settled, or a full queue has room again; the caller resets it.
+    With `keeps_custody`, entries record who answered how. `now` is the time of the last change, if the caller sets it. `settling` are
+    readers with answers to their backlog; the caller removes them. `changed` is set when a lane becomes ready, an answer can be settled,
+    or a full queue has capacity again; the caller resets it.
     """
 
-    counts: StreamCounters = field(default_factory=StreamCounters)
+    counters: StreamCounters = field(default_factory=StreamCounters)
     keeps_custody: bool = False
     now: float = 0.0
     outstanding: int = 0
@@ -45,11 +46,11 @@ class LaneAccounts:
     _unresolved: dict[PendingEvent, None] = field(default_factory=dict)
 
     def oldest_unresolved(self) -> PendingEvent | None:
-        """Return the oldest entry that someone owes an answer to."""
+        """Return the oldest unresolved entry, or None if there is none."""
         return next(iter(self._unresolved), None)
 
     def take_ready(self) -> Batch | None:
-        """Return the resolved beginning of a lane, which is then busy until `advanced`, or None if no lane has one."""
+        """Return the resolved beginning of a lane, which is then busy until `advanced`, or None if no lane is ready."""
         if not self.ready:
             return None
         lane = self.ready.popleft()
@@ -75,21 +76,21 @@ class LaneAccounts:
         return Batch(lane, items, position, taken, size)
 
     def advanced(self, batch: Batch) -> None:
-        """Take an advanced batch off the books; its lane may go on, and is forgotten where nothing of it is left."""
+        """Remove an advanced batch. Its lane is deleted if it has no other entry, else it may become ready again."""
         lane = batch.lane
         lane.busy = False
         lane.in_flight = 0
         lane.advanced = batch.position
         self.outstanding -= len(batch.items)
         self.size -= batch.size
-        self.counts.advanced += len(batch.items)
+        self.counters.advanced += len(batch.items)
         if not lane.entries:
             del self.lanes[lane.key]
         elif not lane.entries[0].pending:
             self.ready.append(lane)
 
-    def found(self, reader: Subscriber, number: int) -> None:
-        """Say which number in the backlog has what the reader was at when that was spilled: it is not read again."""
+    def set_backlog_number(self, reader: Subscriber, number: int) -> None:
+        """Set the backlog number of the entry that was open when it was spilled. It is not read again."""
         entry, reader.moved = reader.moved, None
         if entry is not None:
             entry.number = number
@@ -98,11 +99,11 @@ class LaneAccounts:
                 self._settle(entry, entry.answer)
 
     def settled(self, reader: Subscriber, numbers: Iterable[int]) -> None:
-        """Record that these are gone from the reader's backlog."""
+        """Record that these numbers are deleted from the reader's backlog."""
         for number in numbers:
             reader.unsettled.pop(number, None)
 
-    def _drop_kept(self, entry: PendingBacklogEvent) -> None:
+    def _drop_backlog_event(self, entry: PendingBacklogEvent) -> None:
         reader = entry.reader
         del self._unresolved[entry]
         if reader.moved is entry:
@@ -134,18 +135,18 @@ class LaneAccounts:
         if entry.order < 0 and isinstance(entry, PendingBacklogEvent):
             self._answer(entry)
             return
-        counts = self.counts
-        counts.resolved += 1
-        counts.ack_seconds += self.now - entry.published
+        counters = self.counters
+        counters.resolved += 1
+        counters.ack_seconds += self.now - entry.published
         if entry.rejected or entry.failed or entry.spilled:
-            counts.rejected += entry.rejected > 0
-            counts.failed += entry.failed > 0
-            counts.spilled += entry.spilled > 0
+            counters.rejected += entry.rejected > 0
+            counters.failed += entry.failed > 0
+            counters.spilled += entry.spilled > 0
         elif not entry.derived:
-            counts.filtered += 1
+            counters.filtered += 1
         lane = entry.lane
         if lane.entries[0] is entry and not lane.busy:
-            # Whoever finds a change wakes the pump, which then takes all that is ready: one more needs no second call.
+            # `changed` wakes the advancer, which then takes all ready lanes: one more needs no second call.
             if not self.ready:
                 self.changed = True
             self.ready.append(lane)
@@ -158,7 +159,7 @@ class LaneAccounts:
         self._settle(entry, answer)
 
     def _settle(self, entry: PendingBacklogEvent, answer: Answer) -> None:
-        """Put the answer to a kept raw event where the caller finds it, once its number is known."""
+        """Add the answer to an entry from the backlog to `settling`, if its number is known."""
         if entry.number is not None:
             entry.reader.answers.append((entry.number, answer))
             self.settling[entry.reader] = None

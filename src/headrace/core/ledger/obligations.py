@@ -1,4 +1,4 @@
-"""What the ledger keeps books of: entries in lanes, and who owes them an answer. Only the ledger and its parts change these."""
+"""The records of the ledger: entries, lanes, subscribers and obligations. Only the ledger and its parts change them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ def _mutable(kind: _Kind) -> _Kind:
 
 @_mutable
 class PendingEvent(Struct, eq=False):
-    """One raw event on the books, with how many obligations are open and how the others ended; `acked` includes those that are open.
+    """One raw event that waits for answers: `pending` of them. The others are counted by outcome; `acked` includes the pending ones.
 
-    `order` rises in the order of publication. `owed` are the triggers that had to answer it, `answers` how those did that made something
-    of it, or None without custody. `size` is in bytes; `copy` makes the copy of the raw event that a reader may change, where it
-    can.
+    `order` is the order of publication. `owed` are the triggers that had to answer; `answers` are all answers but "filtered", or None
+    without custody. `size` is in bytes. `copy`, if set, makes the copy of the raw event that one reader may change.
     """
 
     raw: Any
@@ -56,10 +55,9 @@ class PendingEvent(Struct, eq=False):
 
 @_mutable
 class PendingBacklogEvent(PendingEvent, eq=False, kw_only=True):
-    """One raw event from the backlog of one reader, in no lane's books; `payload` is its text.
+    """One raw event from the backlog of one reader, which is in no lane. `payload` is its text.
 
-    `number` is None for one that the reader was at already when it was spilled, until it is found in the backlog; `answer` then keeps how
-    it was answered.
+    If it was open when it was spilled, it has no `number` until it is found in the backlog; `answer` holds its answer until then.
     """
 
     reader: Subscriber
@@ -71,24 +69,25 @@ class PendingBacklogEvent(PendingEvent, eq=False, kw_only=True):
     def read(
         cls, reader: Subscriber, number: int | None, raw: Any, text: str | None, lane: Hashable, *, position: int | None, now: float
     ) -> Self:
-        """Return one that its reader owes an answer to."""
+        """Return an entry that its reader owes an answer to."""
         return cls(raw, text, Lane(lane), position, now, -1, pending=1, answers=[], reader=reader, number=number)
 
     @classmethod
     def of(cls, reader: Subscriber, entry: PendingEvent, now: float) -> PendingBacklogEvent:
-        """Return what will be kept of an entry that the reader is at; its `order` is negative as that of all that are in no lane."""
-        kept = cls.read(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=now)
-        kept.order = -2 - entry.order
-        return kept
+        """Return the backlog copy of an open entry. Its `order` is negative, as of all entries in no lane."""
+        event = cls.read(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=now)
+        event.order = -2 - entry.order
+        return event
 
 
 class Lane:
-    """One open lane: its entries in the order of publication, and how far it has been read and advanced. `error`: of its last advance.
+    """One open lane: its entries in the order of publication, and the last positions read and advanced.
 
-    `key` is the producer's, `name` its text. `end` and `committed` are what the producer said last, `trouble` why it could not.
+    `key` is the producer's, `name` its text. `error` is of the last advance. `end` and `committed` are the producer's last answers, or
+    `position_error` says why it had none.
     """
 
-    __slots__ = ("advanced", "busy", "committed", "end", "entries", "error", "in_flight", "key", "name", "read", "trouble")
+    __slots__ = ("advanced", "busy", "committed", "end", "entries", "error", "in_flight", "key", "name", "position_error", "read")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
@@ -101,7 +100,7 @@ class Lane:
         self.error: str | None = None
         self.end: int | None = None
         self.committed: int | None = None
-        self.trouble: str | None = None
+        self.position_error: str | None = None
 
     @property
     def outstanding(self) -> int:
@@ -111,9 +110,9 @@ class Lane:
 
 @_mutable
 class PendingConfirmation(Struct, eq=False):
-    """What a reader derived from one entry, until all of it is confirmed.
+    """The items that a reader derived from one entry, until all are confirmed.
 
-    `seq` and those in `more` (there are seldom any, so that it is seldom a list) are all of it, `owed` how many are not confirmed.
+    Their seqs are `seq` and `more`, which is rarely needed and therefore rarely a list. `owed` counts the unconfirmed ones.
     """
 
     reader: Subscriber
@@ -125,7 +124,7 @@ class PendingConfirmation(Struct, eq=False):
     rejected: bool = False
 
     def add(self, seq: int) -> None:
-        """Take in one thing more that was derived from the entry."""
+        """Add one more derived item."""
         self.owed += 1
         if self.more is None:
             self.more = []
@@ -136,25 +135,24 @@ _NO_RETRIES: Mapping[str, object] = MappingProxyType({})
 
 
 class Subscriber:
-    """One subscriber: what waits for it, what it is at, and what it derived that is not yet confirmed. `idle`: it found nothing to read.
+    """One reader: its `queue`, its `open` entry since `begun`, and its `unconfirmed` items. It is `idle` when it found nothing to read.
 
-    A `registered` one owes its answers whether it runs or not: what it cannot take is spilled. It is `live` when it has read its backlog:
-    only then does it read its queue, in which is nothing older than what is in the backlog. `held` is what it comes back to first; `begun`
-    when it went on to what it is at; `claims` are its spills and dead letters that are not yet confirmed, `spilled` counts its spills and
-    its looks back at its backlog; `retries` are its lanes that wait to be tried again: it reads its backlog only as long as there are any;
-    `unsettled` are the numbers of the backlog that it has read; `answers` wait to be settled there; `moved` is what it was at when that
-    was spilled, until it is found in the backlog.
+    A `registered` reader owes its answers whether it runs or not. It is `live` when it has read its backlog: only then does it read its
+    queue, which has no entry older than the backlog. `held` is the entry that it gets next, before its queue. `settled`: the open entry
+    has its answer. `obligations` are its unconfirmed spills and dead letters. `spilled` changes with each spill and each request to read
+    the backlog again. While `retries` has lanes, the reader reads only its backlog. `unsettled` are the backlog numbers that it has read,
+    `answers` wait to be settled there, and `moved` is the entry that was open when it was spilled, until it is found in the backlog.
     """
 
     __slots__ = (
         "answers",
         "begun",
         "binding",
-        "claims",
         "held",
         "idle",
         "live",
         "moved",
+        "obligations",
         "open",
         "queue",
         "registered",
@@ -181,21 +179,21 @@ class Subscriber:
         self.unconfirmed: dict[PendingConfirmation, None] = {}
         self.idle = False
         self.spilled = 0
-        self.claims: dict[int, Obligation] = {}
+        self.obligations: dict[int, Obligation] = {}
         self.unsettled: dict[int, None] = {}
         self.answers: list[tuple[int, Answer]] = []
         self.moved: PendingBacklogEvent | None = None
         self.retries: Mapping[str, object] = _NO_RETRIES
 
     def recheck_backlog(self) -> None:
-        """Make a reader read its backlog again before it goes on: it has new entries, perhaps while it requests a page."""
+        """Make the reader read its backlog before it goes on, also if it is fetching a page now."""
         self.live = self.idle = False
         self.spilled += 1
 
     def due(self, timeout: float) -> float | None:
-        """Return when the reader is overdue, or None if it owes nothing that anyone waits for.
+        """Return when the reader is overdue, or None if it owes no answer.
 
-        A registered one is timed from when it went on to what it is at; what only waits for the store is not its fault.
+        A registered reader is timed from the begin of its open entry: it is not at fault for items that wait for the store.
         """
         if not self.registered:
             oldest = self.oldest()
@@ -208,7 +206,7 @@ class Subscriber:
         return begun if due is None else min(begun, due)
 
     def is_stuck(self, timeout: float, now: float) -> bool:
-        """Whether it is at the same raw event for longer than `timeout`."""
+        """Whether its open entry is open for longer than `timeout`."""
         return self.open is not None and self.begun + timeout <= now
 
     def oldest(self) -> PendingEvent | None:
@@ -220,19 +218,19 @@ class Subscriber:
         return self.queue[0] if self.queue else None
 
     def take_not_begun(self) -> list[PendingEvent]:
-        """Take from the reader all that it has not begun."""
+        """Remove and return the entries that the reader has not begun."""
         waiting = [*self.queue] if self.held is None else [self.held, *self.queue]
         self.held = None
         self.queue.clear()
         return waiting
 
     def has_not_ended(self, entry: PendingEvent) -> bool:
-        """Whether the reader is at `entry` or has not come to it; linear in what waits for it."""
+        """Whether `entry` is open or queued for the reader. Linear in its queue."""
         return (entry is self.open and not self.settled) or entry is self.held or entry in self.queue
 
 
 class Obligation(Struct, eq=False):
-    """What the triggers `who` owe together: one thing to store, and what kind of answer it is. `readers`: theirs, where they have any."""
+    """One item to store that the triggers `who` owe together, and the kind of answer that it is. `readers` are theirs, if they have any."""
 
     entry: PendingEvent
     who: tuple[int, ...]
@@ -240,44 +238,23 @@ class Obligation(Struct, eq=False):
     readers: tuple[Subscriber, ...] = ()
 
 
-@dataclass(slots=True)
-class StreamCounters:
-    """Raw events: published, advanced, and resolved with nothing derived, with a rejection, a failure, a spill; and how long it took.
-
-    `ack_seconds` is the sum over the `resolved` ones of the time from publishing to the last answer; `advances` and `advance_errors` are
-    calls that succeeded and that did not, `advance_seconds` the time of those that did.
-    """
-
-    read: int = 0
-    advanced: int = 0
-    filtered: int = 0
-    rejected: int = 0
-    failed: int = 0
-    spilled: int = 0
-    resolved: int = 0
-    ack_seconds: float = 0.0
-    advances: int = 0
-    advance_errors: int = 0
-    advance_seconds: float = 0.0
-
-
 class Spill(NamedTuple):
-    """An entry to be kept for these readers, who owe it until `seq` is confirmed."""
+    """An entry to store in the backlogs of these readers, who owe it until `seq` is confirmed."""
 
     seq: int
     entry: PendingEvent
     readers: tuple[Subscriber, ...]
 
 
-Claims: TypeAlias = Sequence[tuple[int, ...]]
-"""The declared triggers of each claim."""
+TriggerGroups: TypeAlias = Sequence[tuple[int, ...]]
+"""Groups of declared triggers. Each group owes one item together."""
 Published: TypeAlias = tuple[int, Sequence[Subscriber], Spill | None]
-"""What `publish` did: claim `i` has this seq plus `i`, these readers, idle until now, have something to read; and what to retain."""
+"""Result of `publish`: the seq of the first group (group `i` has this seq plus `i`), the readers to wake, and the spill, if any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """The resolved beginning of one lane, to be advanced in one call, `size` bytes. `entries`: the same, where custody is kept."""
+    """The resolved beginning of one lane, to advance in one call; `size` is in bytes. `entries` are the same ones, only with custody."""
 
     lane: Lane
     items: list[AdvanceItem]

@@ -1,4 +1,4 @@
-"""How the subscribers answered one raw event, and what a producer is told of it."""
+"""The outcome of one raw event: how the subscribers answered it, as its producer gets it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["fired", "rejected", "spilled", "dead_lettered", "failed"]
-"""How a trigger answered a raw event; one that is not named filtered it."""
+"""How a trigger answered a raw event. Triggers without an answer filtered it."""
 
 Answer: TypeAlias = Literal["fired", "filtered", "rejected", "dead_lettered"]
-"""How a trigger answered a raw event of its backlog, in the end."""
+"""The final answer of a trigger to a raw event of its backlog."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceOutcome:
-    """How many subscribers answered one raw event, each counted once.
+    """The number of subscribers by their answer to one raw event; each subscriber is counted once.
 
-    `acked` moved past it, and all they made of it is durable (those that did not want it count here too); `failed` did not finish in time,
-    or left without reading it: redeliver; `rejected` refused it for good: dead-letter; `spilled` have it in their durable backlog.
+    `acked`: it has moved on, and all its events of this raw event are durable; subscribers that the raw event does not match count too.
+    `failed`: it did not answer in time, or left without reading it: redeliver. `rejected`: it refused the raw event permanently. `spilled`:
+    the raw event is in its durable backlog.
     """
 
     acked: int
@@ -27,12 +28,12 @@ class AdvanceOutcome:
 
     @property
     def is_clean(self) -> bool:
-        """Whether none failed, none rejected, and at least one acked or has it in its backlog."""
+        """Whether no subscriber failed or rejected the raw event, and at least one acked it or has it in its backlog."""
         return not self.failed and not self.rejected and self.acked + self.spilled > 0
 
 
 class AdvanceItem(NamedTuple):
-    """One answered raw event: what the producer gave with it, and the outcome."""
+    """One answered raw event: the `broker_payload` that the producer yielded with it, and the outcome."""
 
     broker_payload: Any
     outcome: AdvanceOutcome

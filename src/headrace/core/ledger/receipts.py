@@ -1,4 +1,4 @@
-"""What is recorded of a stretch of one lane before the broker is advanced: how each trigger answered it."""
+"""Receipts: how each trigger answered a range of one lane, recorded before the broker is advanced."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _KINDS: Final[tuple[Kind, ...]] = ("fired", "rejected", "spilled", "dead_lettere
 
 
 MAX_MARKS: Final = 20_000
-"""Lanes of one stream whose marks are remembered."""
+"""Lanes of one stream whose marks are in memory. A mark is the last recorded position of a lane."""
 
 
 class TriggerAnswers(NamedTuple):
-    """How one trigger answered the raw events of a stretch; what it was owed and is not counted here it filtered."""
+    """How one trigger answered the raw events of a range. It filtered all others."""
 
     trigger_id: int
     fired: int = 0
@@ -28,10 +28,10 @@ class TriggerAnswers(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A stretch of one lane that is about to be advanced.
+    """The answers to a range of one lane, before the lane is advanced.
 
-    `after` is the position before it (None: the lane begins here), `last` its last, `read` how many raw events it is. `owed` are the
-    triggers that had to answer all of it; `answers` are of those of them that did more than filter.
+    `after` is the position before the range, or None at the begin of the lane; `last` is its last position, and `read` its number of raw
+    events. `owed` are the triggers that had to answer all of them; `answers` are of the triggers that did more than filter.
     """
 
     stream: str
@@ -44,9 +44,9 @@ class Receipt(NamedTuple):
 
 
 class ReceiptBuilder:
-    """Makes the receipts of one stream; knows how far lanes are recorded, so that nothing is counted twice.
+    """Builds the receipts of one stream. It has the marks of the lanes, so that no raw event is counted twice.
 
-    It remembers the marks of the `MAX_MARKS` lanes that went on last: of any other, `learn` the mark before its next receipt.
+    It holds the marks of the `MAX_MARKS` lanes that were recorded last. `learn` the mark of any other lane before its next receipt.
     """
 
     def __init__(self, stream: str) -> None:
@@ -58,15 +58,15 @@ class ReceiptBuilder:
         return lane in self._marks
 
     def learn(self, lanes: Iterable[str], marks: Mapping[str, int]) -> None:
-        """Take in the marks of lanes that are not known; one that is not in `marks` has none."""
+        """Add the marks of unknown lanes. A lane that is not in `marks` has none."""
         for lane in lanes:
             if lane not in self._marks:
                 self._remember(lane, marks.get(lane))
 
     def skipped(self, lane: str, committed: int | None, entries: Sequence[PendingEvent]) -> None:
-        """Begin after `committed` where the upstream had a known lane as done further than is recorded: its first receipt leaves a gap.
+        """Move the mark of a known lane to `committed` if the upstream has committed more than is recorded: that range has no receipt.
 
-        All of the `entries` are recorded, whatever the upstream says of `committed`.
+        All `entries` are recorded, whatever the upstream has committed.
         """
         mark, first = self._marks[lane], next((entry.position for entry in entries if entry.position is not None), None)
         if mark is not None and committed is not None and first is not None and mark < committed < first:
@@ -75,19 +75,19 @@ class ReceiptBuilder:
     def receipts(self, lane: str, entries: Iterable[PendingEvent]) -> list[Receipt]:
         """Return the receipts of these entries of a known lane, in order: one for each range with the same owed triggers.
 
-        Entries without a position, and those that are recorded already (they were redelivered), are left out.
+        Entries without a position, and redelivered entries that are recorded already, are left out.
         """
         after = self._marks[lane]
-        made: list[Receipt] = []
-        for owed, stretch in groupby(self._new(after, entries), lambda entry: entry.owed):
-            run = list(stretch)
+        receipts: list[Receipt] = []
+        for owed, group in groupby(self._new(after, entries), lambda entry: entry.owed):
+            run = list(group)
             last = run[-1].position or 0
-            made.append(Receipt(self.stream, lane, after, last, len(run), owed, _summed(run)))
+            receipts.append(Receipt(self.stream, lane, after, last, len(run), owed, _summed(run)))
             after = last
-        return made
+        return receipts
 
     def recorded(self, receipt: Receipt) -> None:
-        """Remember that this is durable."""
+        """Move the mark of the lane: this receipt is durable."""
         self._marks.pop(receipt.lane, None)
         self._remember(receipt.lane, receipt.last)
 

@@ -1,8 +1,8 @@
-"""The envelope of an event: which of a raw event's fields become the event's `id`, `follows`, `subject` and so on.
+"""The envelope of an event: the fields of a raw event that become the event's `id`, `follows`, `subject` and so on.
 
-The law: what is declared must be there. A declared `id`, `subject` or `occurred` (or a `source` or `type` given as a path) that is
-absent or null is a `MissingField`, one that is of another type or too long a `WrongField`; a declared `follows` that is absent, null
-or empty is a first event. An id that is not declared is made of (stream, lane, position), so that a redelivery has the same id.
+The law: declared fields are required. A declared `id`, `subject` or `occurred` (or a `source` or `type` given as a path) that is
+absent or null raises `MissingField`; one of another type or length raises `WrongField`. An event whose declared `follows` is absent, null
+or empty has no leader. An id that is not declared is derived from (stream, lane, position), so that a redelivery has the same id.
 """
 
 from __future__ import annotations
@@ -10,35 +10,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 from headrace.core.matching.paths import JsonPath
 from headrace.core.values.text import id_part, is_storable
 from headrace.errors import MissingField, WrongField
 
 MAX_TEXT: Final = 1000
-"""The longest id, source and follows, in characters."""
+"""Maximum of an id, source or follows, in characters."""
 MAX_TYPE: Final = 200
-"""The longest type, in characters."""
+"""Maximum of a type, in characters."""
 
 _T = TypeVar("_T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EventFields(NamedTuple):
-    """What the envelope makes of one raw event; `occurred` is in UTC."""
+    """The fields of one event; `occurred` is in UTC."""
 
     id: str
     source: str
     type: str
-    subject: str | None
-    occurred: datetime | None
+    subject: str | None = None
+    occurred: datetime | None = None
+    follows: str | None = None
+
+
+class EventPaths(TypedDict, total=False):
+    """The paths of the fields of an event, such as `$.a.b[0]`. `source` and `type` are a path or the text itself."""
+
+    id: str | None
     follows: str | None
+    subject: str | None
+    occurred: str | None
+    type: str | None
+    source: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Where an event's fields come from; hashable, so that watches that agree share one event.
+    """The sources of an event's fields. It is hashable, so that watches with equal envelopes share one event.
 
     `source` and `type` are a path or the text itself.
     """
@@ -50,11 +61,11 @@ class Envelope:
     subject: JsonPath | None = None
     occurred: JsonPath | None = None
 
-    def seal(self, value: Any, *, stream: str, lane: str, position: int | None) -> EventFields:
-        """Return the fields of the event that `value` is. Raises `MissingField`, which names the path and what is wrong there."""
+    def extract(self, value: Any, *, stream: str, lane: str, position: int | None) -> EventFields:
+        """Return the fields of the event in `value`. Raises `MissingField` or `WrongField`, which name the path and the error."""
         source, kind = self.source, self.type
         return EventFields(
-            id=_place(stream, lane, position) if self.id is None else _required(self.id, value, _name),
+            id=_origin_id(stream, lane, position) if self.id is None else _required(self.id, value, _name),
             source=source if isinstance(source, str) else _required(source, value, _name),
             type=kind if isinstance(kind, str) else _required(kind, value, _type),
             subject=None if self.subject is None else _required(self.subject, value, _text),
@@ -64,68 +75,68 @@ class Envelope:
 
 
 class _Wrong(Exception):
-    """A value cannot be what the envelope wants of it; the argument says what it would have to be."""
+    """A value is invalid for its field. The argument describes a valid one."""
 
 
-def _place(stream: str, lane: str, position: int | None) -> str:
+def _origin_id(stream: str, lane: str, position: int | None) -> str:
     if position is None:
         raise MissingField(
             f"The upstream {stream} gives no position to make an id of.", hint="Say in the watch which field is the id: id='$.…'."
         )
-    if len(place := f"{stream}/{id_part(lane)}/{position}") > MAX_TEXT:
+    if len(id := f"{stream}/{id_part(lane)}/{position}") > MAX_TEXT:
         raise WrongField(f"The id made of stream, lane and position is longer than {MAX_TEXT} characters.")
-    return place
+    return id
 
 
 def _required(path: JsonPath, value: Any, convert: Callable[[Any], _T]) -> _T:
-    found = path.find(value)
-    if found is None:
+    field = path.find(value)
+    if field is None:
         raise MissingField(f"The event has no {path}, which the watch declares.")
     try:
-        return convert(found)
+        return convert(field)
     except _Wrong as wrong:
         raise WrongField(f"The event's {path} is not {wrong}.") from wrong
 
 
 def _optional(path: JsonPath, value: Any) -> str | None:
-    found = path.find(value)
-    if found is None or found == "":
+    field = path.find(value)
+    if field is None or field == "":
         return None
     return _required(path, value, _name)
 
 
-def _text(found: Any) -> str:
-    if isinstance(found, str):
-        if not is_storable(found):
+def _text(field: Any) -> str:
+    if isinstance(field, str):
+        if not is_storable(field):
             raise _Wrong("a text without NUL")
-        return found
-    if isinstance(found, bool) or not isinstance(found, int | float):
+        return field
+    if isinstance(field, bool) or not isinstance(field, int | float):
         raise _Wrong("a text or a number")
-    # 12 and 12.0 are one number in JSON, and must name one event.
+    # 12 and 12.0 are the same number in JSON, and must give the same id.
     try:
-        return str(int(found)) if isinstance(found, float) and found.is_integer() else str(found)
+        return str(int(field)) if isinstance(field, float) and field.is_integer() else str(field)
     except ValueError as error:  # Python writes no number of more than 4,300 digits
         raise _Wrong("a number of at most 4,300 digits") from error
 
 
-def _name(found: Any) -> str:
-    if not 0 < len(text := _text(found)) <= MAX_TEXT:
+def _name(field: Any) -> str:
+    if not 0 < len(text := _text(field)) <= MAX_TEXT:
         raise _Wrong(f"between 1 and {MAX_TEXT} characters long")
     return text
 
 
-def _type(found: Any) -> str:
-    if not 0 < len(text := _text(found)) <= MAX_TYPE:
+def _type(field: Any) -> str:
+    if not 0 < len(text := _text(field)) <= MAX_TYPE:
         raise _Wrong(f"between 1 and {MAX_TYPE} characters long")
     return text
 
 
-def _moment(found: Any) -> datetime:
+def _moment(field: Any) -> datetime:
     wrong = _Wrong("a moment: RFC 3339 text with an offset, or seconds since 1970")
-    if isinstance(found, bool) or not isinstance(found, int | float | str):
+    if isinstance(field, bool) or not isinstance(field, int | float | str):
         raise wrong
     try:
-        moment = datetime.fromisoformat(found) if isinstance(found, str) else _EPOCH + timedelta(seconds=found)
+        moment = datetime.fromisoformat(field) if isinstance(field, str) else _EPOCH + timedelta(seconds=field)
         if moment.tzinfo is None:
             raise wrong
         return moment.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Where a field is in a JSON value: `$.a.b[0]`."""
+"""Paths of fields in a JSON value: `$.a.b[0]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEP = re.compile(r"\.(?P<name>[^.\[\]\s]+)|\[(?P<index>\d+)\]|\['(?P<quoted>[^
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path into a JSON value, equal to every path with the same text; `parse` makes one."""
+    """A path into a JSON value, equal to every path with the same text. Create one with `parse`."""
 
     text: str
     steps: tuple[str | int, ...] = field(compare=False)
@@ -33,7 +33,7 @@ class JsonPath:
         return cls(text, tuple(steps))
 
     def find(self, value: Any) -> Any:
-        """Return what is there in `value`, or None where nothing is or where it is null."""
+        """Return the field of `value`, or None if it is absent or null."""
         for step in self.steps:
             if isinstance(step, str):
                 if not isinstance(value, Mapping):

@@ -1,13 +1,13 @@
-"""Patterns: which raw events a declared watch wants, and an index that finds the watches that want one.
+"""Patterns of declared watches, and an index of the watches that match a raw event.
 
 A pattern has the exact-value form of EventBridge, an object whose leaves are lists of values:
 `{"carrier": ["UA"], "origin": {"country": ["US"]}}`. Every field must match (one of the values of its list); an array in the event
-matches if any of its elements does. No pattern wants everything.
+matches if any of its elements does. A watch without a pattern matches every raw event.
 
-The index keeps each pattern under the values of one of its fields, its pivot, and looks at a pattern only when the event has one of them.
+The index stores each pattern under the values of one of its fields, its pivot, and checks a pattern only if the event has one of them.
 
-Nothing here recurses into an event. To look at an event once costs what its size is. Arrays that are looked at again, for other patterns,
-are counted, and the count is limited.
+No function recurses into an event. One pass over an event is linear in its size. Repeated passes over its arrays, for other patterns, are
+counted, and the count is limited.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Pattern: TypeAlias = Mapping[str, Any]
 _Path: TypeAlias = tuple[str, ...]
 
 MAX_REPEATED_STEPS: Final = 1_000_000
-"""Elements of one event's arrays that may be looked at again, after the first time; about 0.1 s of the loop."""
+"""Limit of array elements of one event in repeated passes; about 0.1 s of the event loop."""
 
 _HINT = 'Write it like {"carrier": ["UA", "DL"], "origin": {"country": ["US"]}}.'
 
 
 def leaves(pattern: Pattern) -> dict[tuple[str, ...], frozenset[Hashable]]:
-    """Return the wanted values of every field of `pattern`, by its path. Raises `ProjectError` where it is no pattern."""
+    """Return the values of every field of `pattern`, by its path. Raises `ProjectError` if it is invalid."""
     return dict(_leaves(pattern, ()))
 
 
@@ -44,7 +44,7 @@ class _Entry:
 
 
 class MatchIndex:
-    """Which triggers want a raw event. The cost of `matches` follows those that might, not those that are there."""
+    """An index of triggers by pattern. The cost of `matches` depends on the candidates, not on the number of triggers."""
 
     def __init__(self) -> None:
         self._everything: dict[int, None] = {}
@@ -62,7 +62,7 @@ class MatchIndex:
         return iter(self._of)
 
     def add(self, pattern: Pattern | None, trigger_id: int) -> None:
-        """Add a trigger that wants what `pattern` matches, or everything. Raises `ProjectError` where it is no pattern."""
+        """Add a trigger with its pattern; None matches every raw event. Raises `ProjectError` if the pattern is invalid."""
         if trigger_id in self._of:
             raise ValueError(f"trigger {trigger_id} is in the index already")
         entry = None if pattern is None else self._entry(pattern)
@@ -70,7 +70,7 @@ class MatchIndex:
         self._of[trigger_id] = entry
 
     def remove(self, trigger_id: int) -> None:
-        """Remove a trigger; one that is not there changes nothing."""
+        """Remove a trigger. An unknown one changes nothing."""
         if trigger_id not in self._of:
             return
         entry = self._of.pop(trigger_id)
@@ -82,7 +82,7 @@ class MatchIndex:
             self._drop(entry)
 
     def matches(self, value: Any) -> list[int]:
-        """Return the ids of the triggers that want `value`, each once.
+        """Return the ids of the triggers that match `value`, each once.
 
         Raises:
             MalformedEvent: Its arrays are so long that matching takes more than `MAX_REPEATED_STEPS`.
@@ -90,14 +90,14 @@ class MatchIndex:
         matched = list(self._everything)
         arrays: _Arrays | None = None
         for path, buckets in self._pivots.items():
-            found = _plain_at(value, path)
-            if found is None:
+            event_keys = _plain_at(value, path)
+            if event_keys is None:
                 arrays = arrays or _Arrays()
-                found = _at(value, path, arrays)
-            for entry in buckets.get(found[0], ()) if len(found) == 1 else _candidates(buckets, found):
+                event_keys = _at(value, path, arrays)
+            for entry in buckets.get(event_keys[0], ()) if len(event_keys) == 1 else _candidates(buckets, event_keys):
                 if len(entry.fields) > 1:
                     arrays = arrays or _Arrays()
-                    if not _wanted(entry.tree, value, arrays):
+                    if not _matches(entry.tree, value, arrays):
                         continue
                 matched.extend(entry.triggers)
         return matched
@@ -114,7 +114,7 @@ class MatchIndex:
         return entry
 
     def _choose_pivot(self, fields: dict[_Path, frozenset[Hashable]]) -> _Path:
-        """The field whose values are shared with the fewest patterns, so that few patterns are looked at in vain."""
+        """Return the field whose values are shared with the fewest patterns, so that few patterns are checked in vain."""
 
         def crowd(path: _Path) -> tuple[int, bool, _Path]:
             buckets = self._pivots.get(path, {})
@@ -139,22 +139,22 @@ def _leaves(pattern: Any, path: _Path) -> Iterator[tuple[_Path, frozenset[Hashab
         raise ProjectError(f"The pattern in match= is nested deeper than {MAX_JSON_DEPTH} levels.", hint=_HINT)
     if not isinstance(pattern, Mapping) or not pattern:
         raise ProjectError(f"In match=, {where} must be a list of values, or fields with lists of values.", hint=_HINT)
-    for name, wanted in pattern.items():
+    for name, values in pattern.items():
         if not isinstance(name, str):
             raise ProjectError(f"In match=, {where} has a field {name!r} that is not a text.", hint=_HINT)
-        if isinstance(wanted, list | tuple):
-            yield (*path, name), _values(wanted, ".".join((*path, name)))
+        if isinstance(values, list | tuple):
+            yield (*path, name), _values(values, ".".join((*path, name)))
         else:
-            yield from _leaves(wanted, (*path, name))
+            yield from _leaves(values, (*path, name))
 
 
-def _values(wanted: list[Any] | tuple[Any, ...], where: str) -> frozenset[Hashable]:
-    if not wanted:
+def _values(values: list[Any] | tuple[Any, ...], where: str) -> frozenset[Hashable]:
+    if not values:
         raise ProjectError(f"In match=, {where} has an empty list, so nothing could ever match.", hint=_HINT)
-    for value in wanted:
+    for value in values:
         if not (value is None or isinstance(value, str | int | float)):
             raise ProjectError(f"In match=, {where} has {value!r}: a value is a text, a number, true, false or null.", hint=_HINT)
-    return frozenset(map(_key, wanted))
+    return frozenset(map(_key, values))
 
 
 def _tree(pattern: Pattern) -> Mapping[str, Any]:
@@ -162,12 +162,12 @@ def _tree(pattern: Pattern) -> Mapping[str, Any]:
 
 
 def _key(value: Any) -> Hashable:
-    """What a value is compared by: Python's True equals 1, JSON's does not."""
+    """Return the comparison key of a value: True equals 1 in Python, and not in JSON."""
     return (value,) if isinstance(value, bool) else value
 
 
 class _Arrays:
-    """The elements of an event's arrays, with the arrays inside them spread out. Each array is spread once, however many patterns ask."""
+    """The elements of an event's arrays, with nested arrays flattened. Each array is flattened once."""
 
     __slots__ = ("_elements", "_keys", "_steps")
 
@@ -209,16 +209,16 @@ def _spread(array: list[Any]) -> list[Any]:
     return elements
 
 
-def _candidates(buckets: Mapping[Hashable, Mapping[_Entry, None]], found: list[Hashable]) -> Iterable[_Entry]:
-    """Return the patterns under any of the keys, each once."""
-    if len(found) > len(buckets):
-        keys = set(found)
-        found = [key for key in buckets if key in keys]
-    return {entry: None for key in found for entry in buckets.get(key, ())}
+def _candidates(buckets: Mapping[Hashable, Mapping[_Entry, None]], event_keys: list[Hashable]) -> Iterable[_Entry]:
+    """Return the patterns under any of these keys, each once."""
+    if len(event_keys) > len(buckets):
+        keys = set(event_keys)
+        event_keys = [key for key in buckets if key in keys]
+    return {entry: None for key in event_keys for entry in buckets.get(key, ())}
 
 
 def _plain_at(value: Any, path: _Path) -> list[Hashable] | None:
-    """The key of the plain value at `path`, or None if there may be an array on the way."""
+    """Return the key of the plain value at `path`, or None if there may be an array on the way."""
     node = value
     for name in path:
         if type(node) is not dict or name not in node:
@@ -228,7 +228,7 @@ def _plain_at(value: Any, path: _Path) -> list[Hashable] | None:
 
 
 def _at(value: Any, path: _Path, arrays: _Arrays) -> list[Hashable]:
-    """The keys of the plain values at `path`, through any arrays on the way."""
+    """Return the keys of the plain values at `path`, through arrays on the way."""
     nodes = [value]
     for name in path:
         nodes = [node[name] for node in _opened(nodes, arrays) if isinstance(node, dict) and name in node]
@@ -238,14 +238,14 @@ def _at(value: Any, path: _Path, arrays: _Arrays) -> list[Hashable]:
 
 
 def _opened(nodes: list[Any], arrays: _Arrays) -> list[Any]:
-    """`nodes` with every array replaced by its elements."""
+    """Return `nodes` with every array replaced by its elements."""
     if not any(type(node) is list for node in nodes):
         return nodes
     return [element for node in nodes for element in (arrays.elements(node) if type(node) is list else (node,))]
 
 
-def _wanted(tree: Mapping[str, Any] | frozenset[Hashable], value: Any, arrays: _Arrays) -> bool:
-    """Whether `value` matches, all fields of one object together. It recurses into the pattern, and not into the event."""
+def _matches(tree: Mapping[str, Any] | frozenset[Hashable], value: Any, arrays: _Arrays) -> bool:
+    """Whether one object of `value` matches all fields. Recurses into the pattern, not into the event."""
     if isinstance(tree, frozenset):
         if type(value) is list:
             return not tree.isdisjoint(arrays.keys(value))
@@ -253,7 +253,7 @@ def _wanted(tree: Mapping[str, Any] | frozenset[Hashable], value: Any, arrays: _
     for element in arrays.elements(value) if type(value) is list else (value,):
         if isinstance(element, dict):
             for name, node in tree.items():
-                if name not in element or not _wanted(node, element[name], arrays):
+                if name not in element or not _matches(node, element[name], arrays):
                     break
             else:
                 return True

@@ -1,13 +1,13 @@
-"""What becomes of events after the ordering has released them: handled one after the other, a follower never before its leader.
+"""Handling of released events: no follower is handled before its leader.
 
-Its law:
+The law:
 
-- A released event is *ready* when its leader was handled, or counts as handled; it is *blocked* as long as that is not so. One that is
-  released as lost, or out of a cycle, waits for no other.
-- What is ready may be claimed for a while (the lease); with it, what it blocks, as far down as is asked for: the claimer of a part of a
-  tree handles it in order of position. A claim whose lease has ended may be claimed again, and the first claim is worth nothing then.
-- What fails keeps what it blocks waiting, and is tried again later each time; after too many attempts it is *dead*. Then the policy
-  says what becomes of those below: `hold` keeps them until it is redriven, `release` lets them go (it is *skipped*).
+- A released event is *ready* when its leader is handled, or counts as handled, and *blocked* before. An event that is released as lost,
+  or from a cycle, is ready immediately.
+- A ready event can be claimed for the duration of a lease, together with the events that it blocks, to a requested depth. The claimer
+  handles a part of a tree in order of position. After the end of the lease it can be claimed again, and the earlier claim is invalid.
+- A failed event keeps its followers blocked, and is retried after increasing waits. After too many attempts it is *dead*. Then the policy
+  decides about its followers: `hold` blocks them until it is redriven, `release` makes them ready (it is *skipped*).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PASSED: Final = frozenset({"skipped", "handled"})
 
 
 class OrderedEvent(NamedTuple):
-    """An event as a home takes it: who it is, whom it follows, when it occurred (µs), and its body, which a home keeps and never reads.
+    """An event for an ordering store: its identity, its leader, its time (µs), and its body, which the store does not read.
 
-    `key` stands for (source, id), `leader_key` for its leader, if it follows another. `received` (µs) is when it came, if that was before
-    it is offered: how old it is and how long it waits count from then. Make one with `of`.
+    `key` identifies (source, id), and `leader_key` its leader, if it follows another event. `received` (µs) is its arrival, if that was
+    before its offer: its age and its wait count from then. Create one with `of`.
     """
 
     source: str
@@ -50,7 +50,7 @@ class OrderedEvent(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """An event to handle now. `token` says whose it is; `attempts` counts this one. Its `seq` is 0 where no home has written it down."""
+    """A claimed event. `token` identifies the claim; `attempts` includes this one. `seq` is 0 if the event is not stored."""
 
     seq: int
     event: OrderedEvent
@@ -62,7 +62,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WaitingEvent:
-    """`event` waits for the one it follows, since `since` (µs): until that comes (`waiting`) or until it is handled (`blocked`)."""
+    """An event that waits for its leader since `since` (µs): for its arrival (`waiting`) or until it is handled (`blocked`)."""
 
     event: OrderedEvent
     state: State
@@ -71,7 +71,7 @@ class WaitingEvent:
 
 @dataclass(frozen=True, slots=True)
 class ScopeCounters:
-    """What a scope came to: `held` is how long all its released events waited (µs)."""
+    """Events of a scope by state, and its totals. `held` is the sum of the hold times of its released events (µs)."""
 
     waiting: int
     blocked: int
@@ -88,24 +88,24 @@ class ScopeCounters:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPolicy:
-    """How a scope handles: how long a claim lasts, how often and when it is tried again, and what a dead event means. Times in µs."""
+    """How a scope handles events: duration of a claim, retries, and the followers of a dead event. Times are in µs."""
 
     lease: int = 60_000_000
     max_attempts: int = 8
     first_wait: int = 1_000_000
-    longest_wait: int = 300_000_000
+    max_wait: int = 300_000_000
     dead: DeadPolicy = "hold"
 
     def retry_at(self, attempts: int, now: int, spread: float, at_least: int = 0) -> int | None:
-        """Return when to try again what failed for the `attempts`th time, or None: it is dead. `spread` in [0, 1) tells failures apart."""
+        """Return the time of the retry after `attempts` failures, or None if the event is dead. `spread` in [0, 1) is its jitter."""
         if attempts >= self.max_attempts:
             return None
-        wait = min(self.longest_wait, self.first_wait << min(attempts - 1, 40))
+        wait = min(self.max_wait, self.first_wait << min(attempts - 1, 40))
         return now + max(at_least, int(wait * (1 - spread / 2)))
 
 
 class ReleasedEvent(NamedTuple):
-    """What the ordering says of an event that it released: `blocked` is whether its leader has to be handled first."""
+    """A released event. `blocked` says whether its leader must be handled first."""
 
     seq: int
     position: int
@@ -115,7 +115,7 @@ class ReleasedEvent(NamedTuple):
 
 
 class OfferBatch:
-    """One batch on its way into a scope: what is new in it, and what the ordering makes of it."""
+    """One batch for a scope: its new events, and the decisions of the ordering."""
 
     def __init__(self, order: CausalOrder, known: Mapping[bytes, State]) -> None:
         self._order = order
@@ -126,7 +126,7 @@ class OfferBatch:
         self.passed: list[bytes] = []
 
     def add(self, seq: int, event: OrderedEvent, *, passes: bool = False) -> bool:
-        """Take one event; False if it was here before. One that `passes` needs no handling: it counts as handled when it is ready."""
+        """Add one event, and return whether it is new. One that `passes` needs no handling: it counts as handled when it is ready."""
         key, leader = event.key, event.leader_key
         if key in self._states:
             return False
@@ -139,42 +139,42 @@ class OfferBatch:
         return True
 
     def decide(self, now: int, limit: int | None = None, ahead: int = 0) -> list[ReleasedEvent]:
-        """Offer what is new; return what is released, in order of position, without what passed. `ahead` is that of `CausalOrder.offer`."""
+        """Offer the new events. Return the released ones in order of position, without passed ones. `ahead` as in `CausalOrder.offer`."""
         first = self._order.position + 1
         released = self._order.offer(self.offered, now, self.received, limit, ahead)
-        return [place for place in map(self._gated, placed(released, first)) if place is not None]
+        return [event for event in map(self._apply, released_events(released, first)) if event is not None]
 
-    def _gated(self, place: ReleasedEvent) -> ReleasedEvent | None:
-        if place.seq not in self._keys:
-            return place
-        key, leader, passes = self._keys[place.seq]
-        blocked = place.blocked and leader is not None and self._states[leader] not in _PASSED
+    def _apply(self, event: ReleasedEvent) -> ReleasedEvent | None:
+        if event.seq not in self._keys:
+            return event
+        key, leader, passes = self._keys[event.seq]
+        blocked = event.blocked and leader is not None and self._states[leader] not in _PASSED
         if passes and not blocked:
             self._states[key] = "handled"
             self.passed.append(key)
             return None
         self._states[key] = "blocked" if blocked else "ready"
-        return place._replace(blocked=blocked)
+        return event._replace(blocked=blocked)
 
 
-def placed(released: Released, first: int) -> list[ReleasedEvent]:
-    """Return what was released, with positions from `first` on; it was waiting, so its leader is not handled yet."""
+def released_events(released: Released, first: int) -> list[ReleasedEvent]:
+    """Return the released events with positions from `first` on. Their leaders are not handled yet, except with a mark of `_FREE`."""
     columns = zip(released.seqs, released.marks, released.waited, strict=True)
     return [ReleasedEvent(seq, position, mark, waited, mark not in _FREE) for position, (seq, mark, waited) in enumerate(columns, first)]
 
 
 def trees(claims: Iterable[Claim]) -> list[list[Claim]]:
-    """Return claims as trees that do not wait for one another, each in order of position."""
-    found: dict[bytes, list[Claim]] = {}
+    """Return claims as independent trees, each in order of position."""
+    by_key: dict[bytes, list[Claim]] = {}
     for claim in sorted(claims, key=lambda claim: claim.position):
-        tree = found.get(claim.event.leader_key or b"")
+        tree = by_key.get(claim.event.leader_key or b"")
         if tree is None or claim.mark in _FREE:
             tree = []
         tree.append(claim)
-        found[claim.event.key] = tree
-    return list({id(tree): tree for tree in found.values()}.values())
+        by_key[claim.event.key] = tree
+    return list({id(tree): tree for tree in by_key.values()}.values())
 
 
 def waits_for(claim: Claim, stopped: Collection[bytes]) -> bool:
-    """Whether a claim may not be handled because its leader, one of `stopped`, was not."""
+    """Whether a claim must not be handled because its leader, one of `stopped`, was not handled."""
     return claim.event.leader_key in stopped and claim.mark not in _FREE

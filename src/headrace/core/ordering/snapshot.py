@@ -1,4 +1,4 @@
-"""The durable form of a scope's ordering state: one compact, versioned run of bytes."""
+"""The durable form of a scope's ordering state: compact, versioned bytes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from headrace.core.identity import KEY_BYTES
 
 HEADER: Final = struct.Struct("<4sqqqqqQQ")
-"""Magic, the five totals, how many wait, how many leaders are given up."""
+"""Magic, the five totals, the number of waiting events, the number of leaders given up."""
 MAGIC: Final = b"HRO1"
-"""How an ordering state of this version begins."""
+"""The first bytes of an ordering state of this version."""
 
 
 class SnapshotEvent(NamedTuple):
-    """One event that waits for `leader`, since when, and whether its own followers had given up on it (`late`). Times in µs."""
+    """One event that waits for `leader` since `since`. `late`: its own followers were released before. Times are in µs."""
 
     seq: int
     key: bytes
@@ -28,7 +28,7 @@ class SnapshotEvent(NamedTuple):
 
 def set_back(waiting: dict[bytes, SnapshotEvent], now: int) -> None:
     """Set the start of each wait that is after `now` to `now`."""
-    make = SnapshotEvent._make  # _replace takes five times as long, and other writers wait meanwhile
+    make = SnapshotEvent._make  # _replace takes five times as long, while other writers wait
     for key, entry in waiting.items():
         seq, _, leader, occurred, id, since, late = entry
         if since > now:
@@ -37,7 +37,7 @@ def set_back(waiting: dict[bytes, SnapshotEvent], now: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OrderingSnapshot:
-    """Totals (position, head, lost, late, cycles), what waits in order of arrival, and the leaders given up as lost."""
+    """Totals (position, head, lost, late, cycles), the waiting events in order of arrival, and the leaders given up as lost."""
 
     totals: tuple[int, int, int, int, int]
     waiting: list[SnapshotEvent]
@@ -65,7 +65,7 @@ class OrderingSnapshot:
 
     @classmethod
     def unpack(cls, blob: bytes) -> OrderingSnapshot:
-        """Return what `pack` packed; ValueError for anything else."""
+        """Return the snapshot of these bytes. Raises ValueError for bytes of another version."""
         if blob[:4] != MAGIC:
             raise ValueError("not an ordering state of this version")
         _, position, head, lost, late, cycles, n, lost_keys = HEADER.unpack_from(blob)
@@ -87,6 +87,6 @@ class OrderingSnapshot:
 
 
 def _keys(blob: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    """Return `count` keys that begin at `at`, and where they end."""
+    """Return `count` keys from the offset `at`, and the offset of their end."""
     end = at + KEY_BYTES * count
     return [blob[i : i + KEY_BYTES] for i in range(at, end, KEY_BYTES)], end

@@ -1,1 +1,1 @@
-"""Values, texts and moments of users' code and events, bounded and safe to store."""
+"""Values, texts and times of users' code and events, bounded and safe to store."""

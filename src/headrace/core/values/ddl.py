@@ -1,7 +1,7 @@
-"""The schema of a payload as a user writes it, in Spark's DDL, checked without Spark: a slip of the pen is found before events come.
+"""A check of payload schemas in Spark's DDL without Spark, so that errors are reported before the first event.
 
-What this refuses, Spark cannot read, or it names a field twice. `a int, b array<string>` and `struct<a: int>` are both taken; a schema
-in JSON is left to Spark.
+It rejects schemas that Spark cannot read, and duplicate fields. `a int, b array<string>` and `struct<a: int>` are both valid. A schema in
+JSON is left to Spark.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ class _Token(NamedTuple):
 
 
 def check_ddl(schema: str) -> None:
-    """Raise `ValueError`, which says what is wrong, where Spark could not read `schema` as the type of a payload."""
+    """Raise `ValueError` with the reason if Spark cannot read `schema` as the type of a payload."""
     if not schema.lstrip().startswith(("{", '"')):
         _Parser(_tokens(schema)).whole()
 
 
 def _tokens(schema: str) -> list[_Token]:
-    found, at = [], 0
+    tokens, at = [], 0
     while schema[at:].strip():
         match = _TOKEN.match(schema, at)
         if match is None or match.lastgroup is None:
             raise ValueError(f"{schema[at:].strip()[:20]!r} is not understood.")
-        found.append(_Token(match.lastgroup, match[match.lastgroup]))
+        tokens.append(_Token(match.lastgroup, match[match.lastgroup]))
         at = match.end()
-    return found
+    return tokens
 
 
 class _Parser:
-    """Goes through the tokens once. `_at` is the next."""
+    """A recursive-descent parser. `_at` is the index of the next token."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
         self._at = 0
 
     def whole(self) -> None:
-        """Read fields, or one struct, up to the end."""
+        """Parse fields, or one struct, up to the end."""
         if not self._tokens:
             raise ValueError("it has no fields.")
         if self._tokens[0].text.lower() == "struct" and self._sign(1) == "<":
@@ -96,14 +96,14 @@ class _Parser:
         self._notes()
 
     def _notes(self) -> None:
-        """Read what may stand behind a type: COLLATE name, NOT NULL and COMMENT 'text'."""
+        """Parse the options of a type: COLLATE name, NOT NULL and COMMENT 'text'."""
         if self._word() == "collate" and self._word(1) is not None:
             self._at += 2
         if self._word() == "not" and self._word(1) == "null":
             self._at += 2
         if self._word() == "comment" and self._at + 1 < len(self._tokens) and self._tokens[self._at + 1].kind == "text":
             self._at += 2
-            while self._text("text", 0) is not None:  # 'it''s' is two texts, put together
+            while self._text("text", 0) is not None:  # 'it''s' is two texts, concatenated
                 self._at += 1
 
     def _type(self) -> None:
@@ -135,12 +135,12 @@ class _Parser:
                 self._type()
         self._take(">", f"the '>' that ends {word!r}")
 
-    def _size(self, most: int) -> list[int]:
+    def _size(self, max_sizes: int) -> list[int]:
         sizes: list[int] = []
         if self._sign() != "(":
             return sizes
         self._at += 1
-        for number in range(most):
+        for number in range(max_sizes):
             if number and self._sign() != ",":
                 break
             self._at += bool(number)
@@ -160,8 +160,8 @@ class _Parser:
         return self._text("sign", ahead)
 
     def _word(self, ahead: int = 0) -> str | None:
-        found = self._text("word", ahead)
-        return None if found is None else found.lower()
+        word = self._text("word", ahead)
+        return None if word is None else word.lower()
 
     def _text(self, kind: str, ahead: int) -> str | None:
         at = self._at + ahead

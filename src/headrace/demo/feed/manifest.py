@@ -1,4 +1,4 @@
-"""What the feed says about itself: all that the check must know and that is neither in the source nor in the tables."""
+"""The manifest of the feed: the data for the check that is neither in the source nor in the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANIFEST_NAME = "feed-manifest.json"
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """What the whole feed is computed from. `seconds` is the wall-clock time it takes to write; `slices` the writings."""
+    """The inputs of the whole feed. `seconds` is the wall-clock time of its writing; `slices` the number of writes."""
 
     seed: int
     period: Period
@@ -25,7 +25,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 class BadLine(msgspec.Struct, frozen=True):
-    """A line that no event can be made of: in which file, at which byte, and what is wrong."""
+    """A line that is not a valid event: its file, its byte offset, and its defect."""
 
     file: str
     offset: int
@@ -33,7 +33,7 @@ class BadLine(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The feed in numbers. `withheld` are the legs that never come; `early` counts followers that come before their leaders."""
+    """The feed in numbers. `withheld` are the legs that never arrive; `early` counts followers that arrive before their leaders."""
 
     parameters: Parameters
     legs: int
@@ -51,6 +51,6 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @classmethod
     def load(cls, home: Path) -> Manifest | None:
-        """Return the manifest in `home`, or None where there is none."""
+        """Return the manifest in `home`, or None if there is none."""
         path = home / MANIFEST_NAME
         return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else None

@@ -1,9 +1,10 @@
-"""The whole feed, computed before the first line is written: which report comes when, in which file, at which byte.
+"""The whole feed, computed before the first line is written: the time, file and byte of each report.
 
-    arrival of a report = the departure + the flight's own delay + what the wires add
+    arrival of a report = the departure + the flight's own delay + the delay of the transmission
 
-Most reports take minutes. Four in ten get stuck for hours, some for days: by then the aircraft has flown on, and the
-reports of its next departures have long come. Everything depends on the seed alone: a feed that was killed goes on as it would have.
+The transmission of a typical report takes minutes. Four in ten take hours, some take days: by then the aircraft has
+departed again, and later reports have long arrived. Everything depends on the seed alone: an interrupted feed
+resumes unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BROKEN_A_MONTH: Final = 25
 FIELDLESS_A_MONTH: Final = 10
 WITHHELD_A_MONTH: Final = 5
 WITHHELD_BEFORE_DAY: Final = 20
-"""Leaders that never come are of the first part of a month, so that the lookback of their followers ends with the feed, not long after."""
+"""Lost leaders are in the first part of a month, so that the lookback of their followers ends with the feed, not long after."""
 
 HOUR: Final = 3600.0
 STUCK: Final = 0.4
@@ -33,7 +34,7 @@ LONGEST_STUCK: Final = 96 * HOUR
 
 
 class Line(NamedTuple):
-    """One line of the feed. `arrives` in epoch seconds; `bad` says what is wrong with it, if anything is."""
+    """One line of the feed. `arrives` in epoch seconds; `bad` describes the defect of a broken line."""
 
     arrives: float
     station: str
@@ -42,7 +43,7 @@ class Line(NamedTuple):
 
 
 class FeedFile(NamedTuple):
-    """One file of the feed: the slice of time that it closes, its name, and all its bytes."""
+    """One file of the feed: the time slice that it ends, its name, and all its bytes."""
 
     slice: int
     name: str
@@ -50,7 +51,7 @@ class FeedFile(NamedTuple):
 
 
 class FeedPlan(NamedTuple):
-    """All files of the feed, in the order of writing, and what there is to know about them."""
+    """All files of the feed, in the order of writing, and their statistics."""
 
     manifest: Manifest
     files: list[FeedFile]
@@ -59,14 +60,14 @@ class FeedPlan(NamedTuple):
 def plan_feed(parameters: Parameters, legs: list[Leg] | None = None) -> FeedPlan:
     """Compute the feed; the same parameters give the same bytes."""
     legs = read_legs(parameters.period) if legs is None else legs
-    chance = SeededRandom(parameters.seed)
-    withheld = set(_withheld(chance, legs))
+    seeded_random = SeededRandom(parameters.seed)
+    withheld = set(_withheld(seeded_random, legs))
     sent = [leg for leg in legs if leg.leg_id not in withheld]
-    arrivals = {leg.leg_id: _arrival(chance, leg) for leg in sent}
-    repeats = [leg for leg in sent if chance.number("repeat", leg.leg_id) < REPEATED]
+    arrivals = {leg.leg_id: _arrival(seeded_random, leg) for leg in sent}
+    repeats = [leg for leg in sent if seeded_random.number("repeat", leg.leg_id) < REPEATED]
     lines = [Line(arrivals[leg.leg_id], leg.origin, _encode(leg)) for leg in sent]
-    lines.extend(Line(arrivals[leg.leg_id] + _repeat_after(chance, leg), leg.origin, _encode(leg)) for leg in repeats)
-    lines.extend(_bad_lines(chance, sent, arrivals))
+    lines.extend(Line(arrivals[leg.leg_id] + _repeat_after(seeded_random, leg), leg.origin, _encode(leg)) for leg in repeats)
+    lines.extend(_bad_lines(seeded_random, sent, arrivals))
     lines.sort(key=itemgetter(0))
     files, bad = _files(parameters, lines)
     early = [
@@ -90,7 +91,7 @@ def plan_feed(parameters: Parameters, legs: list[Leg] | None = None) -> FeedPlan
 
 
 def _arrival(chance: SeededRandom, leg: Leg) -> float:
-    """Return when the report of `leg` comes, in epoch seconds."""
+    """Return the arrival time of the report of `leg`, in epoch seconds."""
     which, how_long = chance.pair("arrival", leg.leg_id)
     stuck: float = SHORTEST_STUCK * (LONGEST_STUCK / SHORTEST_STUCK) ** how_long
     extra = stuck if which < STUCK else 60.0 + 0.5 * HOUR * how_long
@@ -102,7 +103,7 @@ def _repeat_after(chance: SeededRandom, leg: Leg) -> float:
 
 
 def _withheld(chance: SeededRandom, legs: list[Leg]) -> Iterator[str]:
-    """Choose the leaders that never come: each has a follower, and neither its own leader nor its follower is chosen too."""
+    """Choose the lost leaders: each has a follower, and neither its own leader nor its follower is chosen too."""
     followers = {leg.previous_leg_id: leg.leg_id for leg in legs if leg.previous_leg_id is not None}
     chosen: set[str] = set()
     for month in _months(legs):
@@ -117,7 +118,7 @@ def _withheld(chance: SeededRandom, legs: list[Leg]) -> Iterator[str]:
 
 
 def _bad_lines(chance: SeededRandom, legs: list[Leg], arrivals: dict[str, float]) -> Iterator[Line]:
-    """Make the lines that are no reports, each out of a real one, and arriving at that one's time."""
+    """Create the broken lines, each from a real report, and with that one's arrival time."""
     for month in _months(legs):
         victims = nsmallest(BROKEN_A_MONTH + FIELDLESS_A_MONTH, month, key=lambda leg: chance.number("bad", leg.leg_id))
         for number, leg in enumerate(victims):

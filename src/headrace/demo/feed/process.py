@@ -27,13 +27,13 @@ def parameters(seed: int, period: Period, seconds: float | None = None) -> Param
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the feed; 0 when it is complete or was told to stop, 1 when it cannot be written."""
+    """Write the feed; return 0 if it is complete or was stopped, 1 if it cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m headrace.demo.feed.process", description="Write the flights feed of the demo.")
     parser.add_argument("--home", type=Path, required=True, help="the demo's folder; files go to its feed/ folder")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--period", choices=("january", "year"), default="january")
     parser.add_argument("--seconds", type=float, default=None, help="wall-clock time to write it in")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     stop = Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     try:
-        run_feed(asked.home, parameters(asked.seed, asked.period, asked.seconds), stop)
+        run_feed(options.home, parameters(options.seed, options.period, options.seconds), stop)
     except HeadraceError as error:
         sys.stderr.write(f"{error}\n{error.hint or ''}\n")
         return 1

@@ -1,4 +1,4 @@
-"""Chance that is the same for the same seed, on every machine and in every order of asking."""
+"""Random numbers that depend only on the seed and a name, on every machine and in every order of calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SPAN: Final = 2.0**64
 
 
 class SeededRandom:
-    """Numbers drawn by name: what is drawn for one name never depends on what else was drawn."""
+    """Random numbers by name. The numbers of one name do not depend on other calls."""
 
     def __init__(self, seed: int) -> None:
         self._key = str(seed).encode()

@@ -1,4 +1,4 @@
-"""Writing the feed: complete files, renamed into the folder one slice of time after another, whoever reads or does not."""
+"""Write the feed: complete files, renamed into the folder one time slice after another, independent of any reader."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ log = structlog.get_logger(__name__)
 
 
 def run_feed(home: Path, parameters: Parameters, stop: Event | None = None) -> Manifest:
-    """Write what is missing of the feed into `home/feed`, paced over `parameters.seconds`; return when all is there or `stop` is set.
+    """Write the missing files of the feed into `home/feed`, paced over `parameters.seconds`. Return when all exist
+    or `stop` is set.
 
-    Files that are there, or that their reader has already moved to `home/feed/done`, are not written again: a feed that was
-    killed goes on where it was. Raises `UsageError` when `home` holds another feed, `ResourceError` when it cannot be written.
+    Existing files, and those that their reader has moved to `home/feed/done`, are not written again: an interrupted
+    feed resumes. Raises `UsageError` if `home` has another feed, `ResourceError` if it cannot be written.
     """
     stop = stop or Event()
     lock = FolderLock(home / LOCK_NAME)
@@ -52,28 +53,28 @@ def run_feed(home: Path, parameters: Parameters, stop: Event | None = None) -> M
 
 
 def done_files(folder: Path) -> list[Path]:
-    """Return the files that the reader of the feed's `folder` has finished: it moves each to a folder of the day."""
+    """Return the files that the reader of the feed's `folder` has finished. It moves each to a folder of the day."""
     return list((folder / DONE_FOLDER).glob("*/*.jsonl"))
 
 
 def _plan(home: Path, parameters: Parameters) -> FeedPlan:
-    """Plan the feed and leave its manifest in `home`, unless that of another feed is there."""
-    found = Manifest.load(home)
-    if found is not None and found.parameters != parameters:
+    """Plan the feed and write its manifest to `home`, unless that of another feed is there."""
+    manifest = Manifest.load(home)
+    if manifest is not None and manifest.parameters != parameters:
         raise UsageError(
-            f"{home} holds another feed ({_describe(found.parameters)}) than the requested one ({_describe(parameters)}).",
+            f"{home} holds another feed ({_describe(manifest.parameters)}) than the requested one ({_describe(parameters)}).",
             hint="Ask for the same feed to resume it, or choose another folder.",
         )
     plan = plan_feed(parameters)
-    if found is None:
+    if manifest is None:
         plan.manifest.save(home)
-    elif found != plan.manifest:
+    elif manifest != plan.manifest:
         raise UsageError(f"The feed in {home} was made by another version of Headrace.", hint="Choose another folder.")
     return plan
 
 
 def _write(folder: Path, plan: FeedPlan, stop: Event) -> None:
-    """Write the files that are missing. The clock starts at the first of them, so that a resumed feed keeps its pace."""
+    """Write the missing files. The clock starts at the first of them, so that a resumed feed has the same pace."""
     there = _names_in(folder)
     missing = [file for file in plan.files if file.name not in there]
     if not missing:

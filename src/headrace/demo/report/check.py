@@ -1,6 +1,7 @@
-"""Is the result right? Worked out again from the source, what the feed says it withheld and broke, and the tables as they lie on the disk.
+"""The independent check: compute the expected result from the source, the feed's manifest, and the tables on the
+disk.
 
-Nothing here asks the engine what it believes, except for the dead letters, which are its answer to the broken lines.
+The check does not use the engine's state, except for the dead letters, which are its response to the broken lines.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DELAYED: Final = 15
 
 
 class Point(NamedTuple):
-    """One thing that must hold: what, whether it does, how many were looked at and how many failed, and up to three of those."""
+    """One check: its name, its outcome, the numbers of checked and failed items, and up to three failed ones."""
 
     what: str
     looked_at: int
@@ -33,25 +34,25 @@ class Point(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Tell whether it holds."""
+        """Return whether the check succeeded."""
         return self.failed == 0
 
 
 class CheckResult(NamedTuple):
-    """All points of the check."""
+    """The results of all checks."""
 
     points: list[Point]
 
     @property
     def ok(self) -> bool:
-        """Tell whether everything holds."""
+        """Return whether all checks succeeded."""
         return all(point.ok for point in self.points)
 
 
 def check(home: Path, dead_letters: Sequence[DeadLetterSummary], tables: Path | None = None) -> CheckResult:
-    """Check the demo in `home`, whose tables are in `home/tables` unless said otherwise.
+    """Check the demo in `home`, whose tables are in `home/tables` by default.
 
-    Raises `ResourceError` when the manifest or a table is not there, or cannot be read.
+    Raises `ResourceError` if the manifest or a table is missing or unreadable.
     """
     manifest = Manifest.load(home)
     if manifest is None:
@@ -69,7 +70,7 @@ def check_tables(
     board: Sequence[BoardHour],
     dead_letters: Sequence[DeadLetterSummary],
 ) -> CheckResult:
-    """Check what is in the tables against the source."""
+    """Compare the tables with the source."""
     withheld = set(manifest.withheld)
     sent = {leg.leg_id: leg for leg in legs if leg.leg_id not in withheld}
     rows = {row.leg_id: row for row in departures}
@@ -82,7 +83,7 @@ def check_tables(
             lost_are_marked(sent, withheld, departures),
             knock_on_is_right(sent, departures),
             board_adds_up(sent.values(), board),
-            bad_lines_are_kept(manifest, dead_letters),
+            bad_lines_are_dead_letters(manifest, dead_letters),
         ]
     )
 
@@ -106,9 +107,9 @@ def nothing_lost(sent: Mapping[str, Leg], rows: Mapping[str, Departure]) -> Poin
 def nothing_twice(departures: Sequence[Departure]) -> Point:
     """No departure has two rows, and no two rows have one position."""
     counts = Counter(row.leg_id for row in departures)
-    places = Counter(row.position for row in departures)
+    positions = Counter(row.position for row in departures)
     wrong = [f"{leg_id} is there {count} times" for leg_id, count in counts.items() if count > 1]
-    wrong += [f"{count} departures have position {position}" for position, count in places.items() if count > 1]
+    wrong += [f"{count} departures have position {position}" for position, count in positions.items() if count > 1]
     return _point("Nothing is there twice", len(departures), wrong)
 
 
@@ -130,7 +131,7 @@ def nothing_invented(sent: Mapping[str, Leg], departures: Sequence[Departure]) -
 
 
 def causes_first(sent: Mapping[str, Leg], rows: Mapping[str, Departure]) -> Point:
-    """Every departure has a greater position than the one it follows, where that one was sent."""
+    """Every departure has a greater position than its leader, if that one was sent."""
     pairs = [
         (leader, follower)
         for leg in sent.values()
@@ -145,7 +146,7 @@ def causes_first(sent: Mapping[str, Leg], rows: Mapping[str, Departure]) -> Poin
 
 
 def lost_are_marked(sent: Mapping[str, Leg], withheld: set[str], departures: Sequence[Departure]) -> Point:
-    """The followers of the leaders that never came are marked `lost`, and no other event is marked."""
+    """The followers of lost leaders are marked `lost`, and no other event is marked."""
     lost = {leg.leg_id for leg in sent.values() if leg.previous_leg_id in withheld}
     wrong = [
         f"{row.leg_id} has the mark {row.mark!r} instead of {expected!r}"
@@ -158,7 +159,7 @@ def lost_are_marked(sent: Mapping[str, Leg], withheld: set[str], departures: Seq
 
 
 def knock_on_is_right(sent: Mapping[str, Leg], departures: Sequence[Departure]) -> Point:
-    """Every row has the delay of the departure before it, which the pipeline can only know if that one came first."""
+    """Every row has the delay of the previous departure, which the pipeline knows only if that one came first."""
     wrong = []
     for row in departures:
         leg = sent.get(row.leg_id)
@@ -168,30 +169,30 @@ def knock_on_is_right(sent: Mapping[str, Leg], departures: Sequence[Departure]) 
 
 
 def board_adds_up(sent: Iterable[Leg], board: Sequence[BoardHour]) -> Point:
-    """The partial sums of the hourly board add up to what the source gives."""
+    """The partial sums of the hourly board add up to the sums of the source."""
     expected: dict[tuple[datetime, str], list[int]] = {}
     for leg in sent:
         delay = leg.dep_delay
         hour = leg.scheduled.replace(minute=0, second=0, microsecond=0)
         _add(expected, (hour, leg.origin), (1, leg.cancelled, delay is not None and delay >= DELAYED, delay or 0))
-    found: dict[tuple[datetime, str], list[int]] = {}
+    actual: dict[tuple[datetime, str], list[int]] = {}
     for one in board:
-        _add(found, (one.hour, one.origin), (one.departures, one.cancelled, one.delayed, one.delay_minutes))
+        _add(actual, (one.hour, one.origin), (one.departures, one.cancelled, one.delayed, one.delay_minutes))
     wrong = (
-        f"{origin} at {hour:%Y-%m-%d %H:00} UTC has {found.get((hour, origin))} instead of {expected.get((hour, origin))}"
-        for hour, origin in sorted(expected.keys() | found.keys())
-        if found.get((hour, origin)) != expected.get((hour, origin))
+        f"{origin} at {hour:%Y-%m-%d %H:00} UTC has {actual.get((hour, origin))} instead of {expected.get((hour, origin))}"
+        for hour, origin in sorted(expected.keys() | actual.keys())
+        if actual.get((hour, origin)) != expected.get((hour, origin))
     )
     return _point("The hourly board adds up", len(expected), wrong)
 
 
-def bad_lines_are_kept(manifest: Manifest, dead_letters: Sequence[DeadLetterSummary]) -> Point:
+def bad_lines_are_dead_letters(manifest: Manifest, dead_letters: Sequence[DeadLetterSummary]) -> Point:
     """Every bad line is a dead letter, once, with its file, its offset and a reason; there are no others."""
-    found = Counter(f"{file_of(letter.lane or '')} at byte {letter.position}: {letter.kind}" for letter in dead_letters)
+    actual = Counter(f"{file_of(one.lane or '')} at byte {one.position}: {one.kind}" for one in dead_letters)
     expected = Counter(f"{bad.file} at byte {bad.offset}: {bad.kind}" for bad in manifest.bad)
-    wrong = [f"{line}, not kept" for line in (expected - found).elements()]
-    wrong += [f"{line}, kept without cause or twice" for line in (found - expected).elements()]
-    wrong += [f"{letter.lane} at byte {letter.position}: no reason given" for letter in dead_letters if not letter.reason.strip()]
+    wrong = [f"{line}, not kept" for line in (expected - actual).elements()]
+    wrong += [f"{line}, kept without cause or twice" for line in (actual - expected).elements()]
+    wrong += [f"{one.lane} at byte {one.position}: no reason given" for one in dead_letters if not one.reason.strip()]
     return _point("Every bad line is kept as a dead letter", len(manifest.bad), wrong)
 
 
@@ -207,5 +208,5 @@ def _add(sums: dict[tuple[datetime, str], list[int]], key: tuple[datetime, str],
 
 
 def _point(what: str, looked_at: int, wrong: Iterable[Any]) -> Point:
-    found = list(wrong)
-    return Point(what, looked_at, len(found), found[:EXAMPLES])
+    failures = list(wrong)
+    return Point(what, looked_at, len(failures), failures[:EXAMPLES])

@@ -1,4 +1,4 @@
-"""What the demo found: tables to read in the terminal, and a chart."""
+"""The result of the demo: tables for the terminal, and a chart."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Delays:
     knocked_on: int = 0
 
     def add(self, row: Departure) -> None:
-        """Take a departure in."""
+        """Add a departure."""
         self.departures += 1
         self.delay += max(row.dep_delay or 0, 0)
         self.knocked_on += row.knocked_on or 0
 
     @property
     def share(self) -> float:
-        """How much of the delay was the previous departure's already, from 0 to 1."""
+        """Return the share of the delay that the previous departure already had, from 0 to 1."""
         return self.knocked_on / self.delay if self.delay else 0.0
 
 
@@ -58,7 +58,7 @@ def report(home: Path, console: Console, checked: CheckResult, tables: Path | No
 
 
 def sums_by(rows: Iterable[Departure], names: Sequence[str]) -> list[Delays]:
-    """Return the sums for each name, the most knocked-on delay first; `names` has the name of each row."""
+    """Return the sums for each name, the greatest knock-on delay first; `names` has the name of each row."""
     sums: dict[str, Delays] = {}
     for row, name in zip(rows, names, strict=True):
         sums.setdefault(name, Delays(name)).add(row)
@@ -66,7 +66,7 @@ def sums_by(rows: Iterable[Departure], names: Sequence[str]) -> list[Delays]:
 
 
 def check_table(checked: CheckResult) -> Table:
-    """Return the check as a table: each point, how many were looked at, and what is wrong with those that fail."""
+    """Return the check as a table: each check, its number of items, and its failures."""
     table = Table(title="The check", title_justify="left", title_style="bold")
     table.add_column("")
     table.add_column("what must hold")
@@ -102,7 +102,7 @@ def _order_line(manifest: Manifest, departures: Sequence[Departure]) -> str:
 
 def draw_chart(path: Path, airlines: Sequence[Delays], board: Sequence[BoardHour]) -> Path:
     """Draw the delays by airline and by hour of the day into `path`, and return it."""
-    # Imported here: it takes a second, and it must not look for a screen.
+    # Imported here: the import takes a second, and must not open a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

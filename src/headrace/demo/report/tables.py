@@ -1,4 +1,4 @@
-"""The demo's tables as they lie on the disk, read with Arrow alone."""
+"""The demo's tables on the disk, read with Arrow alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Departure(NamedTuple):
 
 
 class BoardHour(NamedTuple):
-    """One row of the table `hourly_board`: what one batch adds to an hour of an airport."""
+    """One row of the table `hourly_board`: the amounts that one batch adds to an hour of an airport."""
 
     hour: datetime
     origin: str

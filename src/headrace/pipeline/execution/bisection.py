@@ -1,9 +1,9 @@
-"""Find the events that a pipeline fails on: a run that failed for good is split into parts, which are runs of their own.
+"""Find the events on which a pipeline fails: a run that failed permanently is split into parts, which are runs of their own.
 
-The parts of a run are executed in order, depth first, so that a pipeline takes its events in order. The first part is one event: where
-the pipeline fails on that and on the rest, it is taken to fail on all, and the rest becomes one dead letter. Otherwise each part that
-fails is split in halves. After MAX_FAILED_IN_A_ROW parts without one that succeeds, or MAX_FAILED in all, the parts that are left become
-dead letters without an attempt.
+The parts are executed in order, depth first, so that a pipeline receives its events in order. The first part is one
+event. If the pipeline fails on that and on the rest, it is assumed to fail on all events, and the rest becomes one dead
+letter. Otherwise each part that fails is split in halves. After MAX_FAILED_IN_A_ROW failed parts without a success, or
+MAX_FAILED in total, the remaining parts become dead letters without an attempt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.pipeline.runs.run import Run
 from headrace.wire.pipelines.plans import PlannedRun, SplitRun
 
 MAX_FAILED_IN_A_ROW: Final = 20
-"""More than a search for one event among 500,000 fails before its first success."""
+"""Higher than the failures of a search for one event among 500,000 before its first success."""
 MAX_FAILED: Final = 200
 
 _FIRST_PART: Final = 1 << 48
@@ -25,7 +25,7 @@ _PATH_BITS: Final = 24
 
 
 def is_part(run: Run) -> bool:
-    """Whether the run is part of one that failed."""
+    """Return whether the run is part of one that failed."""
     return run.number >= _FIRST_PART
 
 
@@ -35,13 +35,13 @@ def parts_of(run: Run) -> tuple[Run, Run]:
     first, second = np.arange(middle), np.arange(middle, len(run.slice))
     root, path = _root(run), (run.number & ((1 << _PATH_BITS) - 1)) if is_part(run) else 1
     parts = []
-    for place, rows in enumerate((first, second)):
+    for index, rows in enumerate((first, second)):
         parts.append(
             Run(
                 run.batch,
-                _FIRST_PART + (root << _PATH_BITS) + 2 * path + place,
+                _FIRST_PART + (root << _PATH_BITS) + 2 * path + index,
                 run.pipeline,
-                f"{run.part or '0'}.{place}",
+                f"{run.part or '0'}.{index}",
                 run.table,
                 run.format,
                 None,
@@ -86,13 +86,13 @@ class _Search:
 
 
 class Searches:
-    """The searches under way, each for the events that one planned run fails on."""
+    """The searches in progress, each for the events on which one planned run fails."""
 
     def __init__(self) -> None:
         self._searches: dict[tuple[int, int], _Search] = {}
 
     def given_up(self, run: Run) -> str | None:
-        """Return the last error, where the search that the run is part of is given up."""
+        """Return the last error of the run's search if the search was given up, else None."""
         search = self._searches.get(_key(run))
         if search is None:
             return None
@@ -100,7 +100,7 @@ class Searches:
         return search.error if hopeless or search.in_a_row >= MAX_FAILED_IN_A_ROW or search.failed >= MAX_FAILED else None
 
     def failed(self, run: Run, error: str) -> bool:
-        """Note that a run failed for good; return whether it is worth splitting."""
+        """Record that a run failed permanently; return whether to split it."""
         search = self._searches.setdefault(_key(run), _Search())
         search.failed += 1
         search.in_a_row += 1
@@ -112,7 +112,7 @@ class Searches:
         return False
 
     def succeeded(self, run: Run) -> None:
-        """Note that a run succeeded."""
+        """Record that a run succeeded."""
         search = self._searches.get(_key(run))
         if search is not None:
             search.succeeded += 1
@@ -120,7 +120,7 @@ class Searches:
             self._ended(run)
 
     def ended(self, run: Run) -> None:
-        """Note that a run became a dead letter without an attempt."""
+        """Record that a run became a dead letter without an attempt."""
         if _key(run) in self._searches:
             self._ended(run)
 

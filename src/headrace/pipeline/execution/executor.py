@@ -22,7 +22,7 @@ from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
 from headrace.pipeline.execution.running_runs import RunningRuns
 from headrace.pipeline.log_reader import LogReader
-from headrace.pipeline.payload.frames import Frames
+from headrace.pipeline.payload.frames import DataFrames
 from headrace.pipeline.payload.schemas import PayloadSchemas
 from headrace.pipeline.runs.identity import Attempt, RunKey, digest_of, run_id
 from headrace.pipeline.runs.run import Run, size_of
@@ -34,21 +34,21 @@ from headrace.wire.pipelines.plans import SplitRun
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scope_leases import ScopeLease
 
-FIRST_PAUSE: Final = 0.5
-"""Seconds before the second attempt of a pipeline that raised; four times as long before each further one, up to LONGEST_PAUSE."""
-LONGEST_PAUSE: Final = 30.0
+FIRST_PAUSE_SECONDS: Final = 0.5
+"""Seconds before the second attempt of a pipeline that raised. Each further pause is four times as long, up to MAX_PAUSE_SECONDS."""
+MAX_PAUSE_SECONDS: Final = 30.0
 MAX_JVM_DEATHS: Final = 3
-"""Attempts of a run after which it becomes a dead letter, where the last one ended with Spark's JVM while no other run was executed."""
+"""Attempts after which a run becomes a dead letter, if the last one ended with Spark's JVM while no other run was executed."""
 MAX_CRASHES: Final = 10
-"""Attempts of a run that ended with the driver's process, after which it becomes a dead letter."""
+"""Attempts that ended with the driver's process, after which a run becomes a dead letter."""
 MAX_CONCURRENT_RUNS: Final = 8
-"""Runs that are executed at once. One that waits for a further attempt is none of them."""
+"""Runs that are executed concurrently, without runs that wait for a further attempt."""
 
-_RANGES: Final = 8
+_MAX_RANGES: Final = 8
 
 
-class _End(Enum):
-    """How an attempt ended: with an outcome, with a failure before the last attempt, or with one after which the run is split."""
+class _AttemptEnd(Enum):
+    """How an attempt ended: with an outcome, with a failure before the last attempt, or with a failure that splits the run."""
 
     DONE = auto()
     FAILED = auto()
@@ -60,19 +60,19 @@ class StopRequested(PipelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where the results of runs go, what starts the task runs that they request and splits runs, and what the heartbeat tells of them."""
+class RunServices:
+    """Services of a run's execution: sinks for rows, payload schemas, reports, task starts, splits, and the tracker for heartbeats."""
 
     sinks: Mapping[TableFormat, TableSink]
     payloads: PayloadSchemas
     reporter: Reporter
     starter: Starter
     split: Callable[[SplitRun], None]
-    underway: RunningRuns
+    running: RunningRuns
 
 
 class RunExecutor:
-    """Executes the runs of one scope; several threads may call it. What a table already has is not made again."""
+    """Executes the runs of one scope; several threads may call it. Rows that a table already has are not computed again."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RunExecutor:
         pipelines: Mapping[str, Pipeline],
         lease: ScopeLease,
         reader: LogReader,
-        outputs: Outputs,
+        services: RunServices,
         returned: ReturnedRuns,
         stop: threading.Event,
     ) -> None:
@@ -90,27 +90,27 @@ class RunExecutor:
         self._incarnation = lease.incarnation
         self._epoch = lease.epoch
         self._reader = reader
-        self._out = outputs
+        self._services = services
         self._stop = stop
-        self._room = threading.BoundedSemaphore(MAX_CONCURRENT_RUNS)
-        self._frames: tuple[int, Frames] | None = None
+        self._slots = threading.BoundedSemaphore(MAX_CONCURRENT_RUNS)
+        self._frames: tuple[int, DataFrames] | None = None
         self._searches = Searches()
         self._returned = returned
         self._log = structlog.get_logger(__name__)
 
     def __call__(self, run: Run, *, alone: bool = False) -> Sequence[Run]:
-        """Execute a run until it has an outcome: rows, a dead letter, or parts that replace it, which are returned.
+        """Execute a run until it has an outcome: rows, a dead letter, or the parts that replace it, which are returned.
 
-        `alone`: no other run is executed meanwhile, so that the death of Spark's JVM is this run's doing.
+        `alone`: no other run is executed meanwhile, so that this run is the cause if Spark's JVM dies.
 
         Raises:
-            Stopped: The process is to end; the run stays open.
+            StopRequested: The process must stop; the run stays open.
             JvmDied: Spark's JVM died.
             RunConflict: The table has other events for the run.
             Fenced: This driver has lost its scope.
-            ApiError: The API refuses to give the run's events.
+            ApiError: The API refuses to return the run's events.
         """
-        with self._room, self._out.underway.run(run.batch, len(run.slice)):
+        with self._slots, self._services.running.run(run.batch, len(run.slice)):
             try:
                 return self._outcome(run)
             except RunTooLarge as error:
@@ -122,23 +122,23 @@ class RunExecutor:
                 raise
 
     def _outcome(self, run: Run) -> Sequence[Run]:
-        place = RunKey(run.table, run.pipeline, run.batch, run.part) if run.table else None
-        digest = digest_of(self._events(run)) if place else ""
-        # Before all else: a driver that died may have stored rows for a run to give up or split now.
-        return [] if place and self._is_stored(run, place, digest) else self._executed(run, place, digest)
+        key = RunKey(run.table, run.pipeline, run.batch, run.part) if run.table else None
+        digest = digest_of(self._events(run)) if key else ""
+        # First, because a driver that died may have stored rows for a run that would now be given up or split.
+        return [] if key and self._is_stored(run, key, digest) else self._executed(run, key, digest)
 
-    def _is_stored(self, run: Run, place: RunKey, digest: str) -> bool:
-        """Return whether the run's table has its rows, which are then reported."""
-        stored = self._sink(run).stored(place, digest)
+    def _is_stored(self, run: Run, key: RunKey, digest: str) -> bool:
+        """Return whether the run's table has its rows. If so, report them."""
+        stored = self._sink(run).stored(key, digest)
         if stored is None:
             return False
         now = datetime.now(UTC)
-        self._report(run, stored.attempt, now)(state="succeeded", finished=now, rows=stored.rows, letter=self._letter(run))
+        self._report(run, stored.attempt, now)(state="succeeded", finished=now, rows=stored.rows, dead_letter=self._dead_letter(run))
         self._searches.succeeded(run)
         return True
 
-    def _executed(self, run: Run, place: RunKey | None, digest: str) -> Sequence[Run]:
-        """Execute a run that its table does not have, or give it up, or split it into the parts that are returned."""
+    def _executed(self, run: Run, key: RunKey | None, digest: str) -> Sequence[Run]:
+        """Execute a run without stored rows, or give it up, or split it and return its parts."""
         pipeline = self._pipelines.get(run.pipeline)
         if pipeline is None:
             self._give_up(run, f"The project has no pipeline {run.pipeline!r}: it was removed or renamed.")
@@ -154,58 +154,58 @@ class RunExecutor:
                 return self._split(run)
             self._give_up(run, reason)
             return []
-        return self._execute(pipeline, run, place, digest)
+        return self._execute(pipeline, run, key, digest)
 
     def _is_split(self, pipeline: Pipeline, run: Run, error: str) -> bool:
-        """Note that a run failed for good; return whether to attempt parts of it. A batch policy's runs stay whole."""
+        """Record that a run failed permanently; return whether to attempt parts of it. Runs of a batch policy stay whole."""
         if pipeline.on_failure == "hold":
             return pipeline.batch == "micro" and self._returned.failed(run)
         return pipeline.batch == "micro" and self._searches.failed(run, error)
 
     def _split(self, run: Run) -> Sequence[Run]:
-        """Replace a run by parts of it, once the API has the reports of its attempts; or return it to be planned again in parts."""
+        """Replace a run by its parts, once the API has the reports of its attempts, or return it to the orderer."""
         if self._pipelines[run.pipeline].on_failure == "hold":
             self._returned.add(run)
             return []
-        if not self._out.reporter.flush(self._stop.is_set):
+        if not self._services.reporter.flush(self._stop.is_set):
             raise StopRequested("The pipeline was stopped before a run that failed was split; it stays open.")
         parts = parts_of(run)
-        self._out.split(split_of(run, parts, self._epoch))
+        self._services.split(split_of(run, parts, self._epoch))
         self._log.info("run split", pipeline=run.pipeline, batch=run.batch, events=[len(part.slice) for part in parts])
         return parts
 
     def _give_up(self, run: Run, reason: str) -> None:
-        """Report a run that is not executed as a dead letter."""
-        letter = self._letter(run)
+        """Report a run without an attempt as a dead letter."""
+        dead_letter = self._dead_letter(run)
         now = datetime.now(UTC)
-        self._report(run, run.begun + 1, now)(state="failed", finished=now, error=reason, letter=letter)
-        self._log.warning("run given up", pipeline=run.pipeline, batch=run.batch, reason=reason, dead_letter=letter)
+        self._report(run, run.begun + 1, now)(state="failed", finished=now, error=reason, dead_letter=dead_letter)
+        self._log.warning("run given up", pipeline=run.pipeline, batch=run.batch, reason=reason, dead_letter=dead_letter)
 
-    def _execute(self, pipeline: Pipeline, run: Run, place: RunKey | None, digest: str) -> Sequence[Run]:
+    def _execute(self, pipeline: Pipeline, run: Run, key: RunKey | None, digest: str) -> Sequence[Run]:
         self._events(run)
-        seqs = _shown(run.slice.ranges)
+        seqs = _seqs_text(run.slice.ranges)
         attempts = 1 if is_part(run) or self._returned.is_searched(run.pipeline) else pipeline.attempts
         for tried in range(1, attempts + 1):
             run.begun += 1
             attempt = Attempt(digest, run.begun, self._run_id(run, run.begun))
             with run_log(attempt.run_id, pipeline=run.pipeline, batch=run.batch, attempt=attempt.number, seqs=seqs):
-                end = self._end(pipeline, run, place, attempt, last=tried == attempts)
-            if end is not _End.FAILED:
-                return self._split(run) if end is _End.SPLIT else []
-            if self._pause(min(FIRST_PAUSE * 4 ** (tried - 1), LONGEST_PAUSE)):
+                end = self._attempt_once(pipeline, run, key, attempt, last=tried == attempts)
+            if end is not _AttemptEnd.FAILED:
+                return self._split(run) if end is _AttemptEnd.SPLIT else []
+            if self._pause(min(FIRST_PAUSE_SECONDS * 4 ** (tried - 1), MAX_PAUSE_SECONDS)):
                 raise StopRequested("The pipeline was stopped before a further attempt at a run, which stays open.")
         raise AssertionError("the last attempt ends a run")
 
     def _pause(self, seconds: float) -> bool:
-        """Wait, with room for a run of another pipeline; return whether the process is to end."""
-        self._room.release()
+        """Wait, and release the slot for a run of another pipeline meanwhile. Return whether the process must stop."""
+        self._slots.release()
         try:
             return self._stop.wait(seconds)
         finally:
-            self._room.acquire()
+            self._slots.acquire()
 
     def _events(self, run: Run) -> pa.Table:
-        """Return the run's events, which are in memory from then on."""
+        """Return the run's events, which stay in memory."""
         if run.events is not None:
             return run.events
         try:
@@ -217,17 +217,17 @@ class RunExecutor:
         return run.events
 
     def _sink(self, run: Run) -> TableSink:
-        return self._out.sinks[run.format]
+        return self._services.sinks[run.format]
 
-    def _end(self, pipeline: Pipeline, run: Run, place: RunKey | None, attempt: Attempt, *, last: bool) -> _End:
-        """Make one attempt at a run, report it, and return how it ended."""
+    def _attempt_once(self, pipeline: Pipeline, run: Run, key: RunKey | None, attempt: Attempt, *, last: bool) -> _AttemptEnd:
+        """Make one attempt at a run and report it; return how it ended."""
         report = self._report(run, attempt.number, datetime.now(UTC))
         report(state="running")
         try:
-            rows = self._attempt(pipeline, run, place, attempt)
+            rows = self._attempt(pipeline, run, key, attempt)
         except (RunConflict, Fenced):
             raise
-        except BaseException as error:  # a user's function may raise anything, also KeyboardInterrupt
+        except BaseException as error:  # a user's function may raise anything, including KeyboardInterrupt
             if self._stop.is_set():
                 raise StopRequested("The pipeline was stopped within a run, which stays open.") from error
             if jvm_died(self._spark):
@@ -236,46 +236,46 @@ class RunExecutor:
             last = last or isinstance(error, TypeConflict)
             text = f"{failure}\n{failure.hint}" if isinstance(error, TypeConflict) else str(failure)
             split = last and self._is_split(pipeline, run, text)
-            letter = self._letter(run) if last and not split else None
-            report(state="failed", finished=datetime.now(UTC), error=text, letter=letter)
+            dead_letter = self._dead_letter(run) if last and not split else None
+            report(state="failed", finished=datetime.now(UTC), error=text, dead_letter=dead_letter)
             self._log.warning(
                 "pipeline failed",
                 pipeline=run.pipeline,
                 batch=run.batch,
                 attempt=attempt.number,
                 error=text,
-                dead_letter=letter,
+                dead_letter=dead_letter,
                 exc_info=error,
             )
-            return _End.SPLIT if split else _End.DONE if last else _End.FAILED
-        report(state="succeeded", finished=datetime.now(UTC), rows=rows, letter=self._letter(run))
+            return _AttemptEnd.SPLIT if split else _AttemptEnd.DONE if last else _AttemptEnd.FAILED
+        report(state="succeeded", finished=datetime.now(UTC), rows=rows, dead_letter=self._dead_letter(run))
         self._searches.succeeded(run)
         self._returned.succeeded(run)
-        return _End.DONE
+        return _AttemptEnd.DONE
 
-    def _attempt(self, pipeline: Pipeline, run: Run, place: RunKey | None, attempt: Attempt) -> int | None:
-        """Call the function; return how many rows its table got, None without a table."""
-        parsed = self._out.payloads.apply(pipeline, run.events, self._frames_of(run.batch))
-        with starting(f"{self._incarnation}/{run.name}/{run.batch}", self._out.starter):
+    def _attempt(self, pipeline: Pipeline, run: Run, key: RunKey | None, attempt: Attempt) -> int | None:
+        """Call the function; return the number of rows in its table, or None without a table."""
+        parsed = self._services.payloads.apply(pipeline, run.events, self._frames_of(run.batch))
+        with starting(f"{self._incarnation}/{run.name}/{run.batch}", self._services.starter):
             result = pipeline.function(parsed)
-        if place is None:
+        if key is None:
             if isinstance(result, DataFrame):
                 raise PipelineError("it returns rows but has no table.", hint="Give it one: @project.pipeline(..., table='name').")
             return None
         if not isinstance(result, DataFrame):
             raise PipelineError(
-                f"it fills the table {place.table!r} but returns {type(result).__name__}.", hint="Return a DataFrame from it."
+                f"it fills the table {key.table!r} but returns {type(result).__name__}.", hint="Return a DataFrame from it."
             )
-        return self._sink(run).store(place, attempt, result, size_of(run.events))
+        return self._sink(run).store(key, attempt, result, size_of(run.events))
 
-    def _frames_of(self, batch: int) -> Frames:
-        """Return the DataFrames of a batch: those of the newest one are shared by its pipelines."""
+    def _frames_of(self, batch: int) -> DataFrames:
+        """Return the DataFrames of a batch. Pipelines share those of the newest batch."""
         if self._frames is None or self._frames[0] != batch:
-            self._frames = batch, Frames(self._spark)
+            self._frames = batch, DataFrames(self._spark)
         return self._frames[1]
 
     def _report(self, run: Run, attempt: int, started: datetime) -> Callable[..., None]:
-        """Return what reports one attempt; the same attempt always has the same id."""
+        """Return a function that reports one attempt. The same attempt always has the same id."""
         base = RunReport(
             run_id=self._run_id(run, attempt),
             pipeline=run.pipeline,
@@ -288,18 +288,18 @@ class RunExecutor:
             seqs=run.slice.ranges,
             number=run.number,
         )
-        return lambda **news: self._out.reporter.report(base.model_copy(update=news))
+        return lambda **news: self._services.reporter.report(base.model_copy(update=news))
 
     def _run_id(self, run: Run, attempt: int) -> str:
         return run_id(self._incarnation, run.name, run.batch, attempt)
 
-    def _letter(self, run: Run) -> str:
-        """Return the dead letter that the run's events become if it fails for good: its own, where it tries one again."""
-        return run.letter or str(uuid5(UUID(self._incarnation), f"{run.name}/{run.batch}"))
+    def _dead_letter(self, run: Run) -> str:
+        """Return the id of the run's dead letter, should it fail permanently: that of the dead letter that it retries, if any."""
+        return run.dead_letter or str(uuid5(UUID(self._incarnation), f"{run.name}/{run.batch}"))
 
 
 def _exhausted(pipeline: Pipeline, run: Run) -> str | None:
-    """Return why a run that earlier drivers attempted is not attempted again, None where it is."""
+    """Return why a run of earlier drivers is not attempted again, or None if it is."""
     if run.ended >= (1 if is_part(run) else max(MAX_JVM_DEATHS, pipeline.attempts)):
         return f"{run.ended} attempts failed, or ended with Spark's JVM. See spark.log in the driver's home folder."
     if run.begun - run.ended >= MAX_CRASHES:
@@ -307,7 +307,7 @@ def _exhausted(pipeline: Pipeline, run: Run) -> str | None:
     return None
 
 
-def _shown(seqs: Ranges) -> str:
-    """Return the events of a run for its log: `1-60,70`, the first few ranges."""
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in seqs[:_RANGES]]
-    return ",".join(shown) + (",…" if len(seqs) > _RANGES else "")
+def _seqs_text(seqs: Ranges) -> str:
+    """Return the events of a run for its log: `1-60,70`, up to 8 ranges."""
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in seqs[:_MAX_RANGES]]
+    return ",".join(texts) + (",…" if len(seqs) > _MAX_RANGES else "")

@@ -1,6 +1,7 @@
-"""The open runs of a scope: a queue for each pipeline, and a thread that executes its runs in order.
+"""The open runs of a scope: one queue and one thread for each pipeline, which executes its runs in order.
 
-A pipeline that is slow or retries holds up no other. Beyond MAX_BYTES_AT_HAND the events of a run wait in the log, not in memory.
+A slow or retrying pipeline does not delay others. Beyond MAX_QUEUED_BYTES the events of a run stay in the log, not in
+memory.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from headrace.pipeline.runs.run import Run
 MAX_OPEN_RUNS: Final = 10_000
 """Open runs of one pipeline after which no further batch is planned."""
 PLAN_SECONDS: Final = 1.0
-"""The longest that the next batch waits for a pipeline to be ready: one that is slow delays the others by no more."""
-MAX_BYTES_AT_HAND: Final = 256 * 1024 * 1024
-"""Bytes of events in memory that wait for their runs."""
+"""How long the next batch waits for a pipeline to be ready. A slow pipeline delays the others by no more than this."""
+MAX_QUEUED_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of events in memory whose runs are queued."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """A planned batch: the events that it read and released, when it began (monotonic seconds), and its open runs."""
+    """A planned batch: the events that it read and released, its start (monotonic seconds), and its open runs."""
 
     number: int
     read: int
@@ -36,15 +37,15 @@ class Batch:
     bytes: int = 0
     runs: int = 0
     taken: bool = False
-    """Whether a pipeline has begun with it."""
+    """Whether a pipeline has begun a run of it."""
     done: bool = False
     """Whether a pipeline has ended a run of it."""
 
 
 class RunQueues:
-    """Executes runs with `execute`, which returns the runs that replace one, and raises where the driver must end (`failure`).
+    """Executes runs with `execute`, which returns the runs that replace one. An error of `execute` ends the driver (`failure`).
 
-    `ended` is called with each batch that is done.
+    `ended` is called with each completed batch.
     """
 
     def __init__(self, execute: Callable[[Run], Sequence[Run]], ended: Callable[[Batch], None]) -> None:
@@ -59,14 +60,14 @@ class RunQueues:
         self.failure: BaseException | None = None
 
     def put(self, batch: Batch, runs: Sequence[Run]) -> None:
-        """Take the runs of a planned batch, in their order."""
+        """Queue the runs of a planned batch, in order."""
         batch.runs = batch.open = len(runs)
         if not runs:
             self._ended(batch)
             return
         with self._changed:
             batch.bytes = _bytes_of(runs)
-            if self._bytes + batch.bytes > MAX_BYTES_AT_HAND:
+            if self._bytes + batch.bytes > MAX_QUEUED_BYTES:
                 batch.bytes = 0
                 for run in runs:
                     run.events = None
@@ -77,22 +78,22 @@ class RunQueues:
             self._changed.notify_all()
 
     def wait_for_room(self, seconds: float) -> bool:
-        """Wait at most `seconds` until no pipeline has too many open runs; return whether none has."""
+        """Wait up to `seconds` until no pipeline has too many open runs; return whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: self.failure is not None or self._has_room(), seconds) and self.failure is None
 
     def idle(self, pipelines: Iterable[str]) -> set[str]:
-        """Return those of the pipelines that have no run here."""
+        """Return the given pipelines without a queued run."""
         with self._changed:
             return {name for name in pipelines if not self._queues.get(name)}
 
     def wait_until_taken(self) -> None:
-        """Wait until a pipeline has begun with the newest batch, or PLAN_SECONDS."""
+        """Wait until a pipeline has begun a run of the newest batch, or PLAN_SECONDS."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._newest is None or self._newest.taken, PLAN_SECONDS)
 
     def wait_until_ready(self) -> bool:
-        """Wait until a pipeline has ended a run of the newest batch, or PLAN_SECONDS; return whether there was anything to wait for."""
+        """Wait until a pipeline has ended a run of the newest batch, or PLAN_SECONDS. Return False if there was nothing to wait for."""
         with self._changed:
             if self._newest is None or self._newest.done:
                 return False
@@ -104,7 +105,7 @@ class RunQueues:
         return self._stopping or self.failure is not None
 
     def stop(self, seconds: float) -> None:
-        """Begin no further run, and wait at most `seconds` for those that are executed."""
+        """Begin no further run, and wait up to `seconds` for running ones."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -134,7 +135,7 @@ class RunQueues:
                 self._changed.notify_all()
             try:
                 parts = self._execute(run)
-            except BaseException as error:  # the driver's thread must see it, whatever it is
+            except BaseException as error:  # any error must reach the driver's thread
                 with self._changed:
                     if self.failure is None:
                         self.failure = error
@@ -153,6 +154,6 @@ class RunQueues:
 
 
 def _bytes_of(runs: Sequence[Run]) -> int:
-    """Return the bytes of the events at hand; a table that several runs share counts once."""
+    """Return the bytes of the events in memory. A table that several runs share counts once."""
     tables: dict[int, pa.Table] = {id(run.events): run.events for run in runs if run.events is not None}
     return sum(table.nbytes for table in tables.values())

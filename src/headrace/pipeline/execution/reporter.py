@@ -1,4 +1,4 @@
-"""Report runs and ended batches to the API: in order, and until it answers."""
+"""Report runs and ended batches to the API, in order, repeating requests until it answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.retry import Backoff
 from headrace.wire.pipelines.runs import BatchEnded, RunReport
 
 CLOSE_SECONDS: Final = 5.0
-"""How long a process that ends still tries to report."""
+"""How long a process that stops continues to send reports."""
 
 _MAX_RUNS: Final = 200
 
@@ -45,7 +45,7 @@ class Reporter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Send what is left, for CLOSE_SECONDS."""
+        """Send the remaining reports for up to CLOSE_SECONDS."""
         with suppress(PipelineError):  # `failure` has it
             self.flush(lambda: True)
         with self._changed:
@@ -61,16 +61,16 @@ class Reporter:
             self._changed.notify_all()
 
     def batch_ended(self, ended: BatchEnded) -> None:
-        """Queue the end of a batch; it replaces one that was not sent yet."""
+        """Queue the end of a batch. It replaces one that was not sent yet."""
         with self._changed:
             self._ended = ended
             self._changed.notify_all()
 
     def flush(self, hurry: Callable[[], bool]) -> bool:
-        """Wait until all was sent; False if it was not within CLOSE_SECONDS from when `hurry` first returned True.
+        """Wait until all reports are sent. Return False after CLOSE_SECONDS from the time when `hurry` first returned True.
 
         Raises:
-            PipelineError: The API refused a report, or it could not be written.
+            PipelineError: The API refused a report, or it could not be encoded.
         """
         deadline: float | None = None
         with self._changed:
@@ -113,7 +113,7 @@ class Reporter:
             self._report(runs, ended)
 
     def _report(self, runs: list[RunReport], ended: BatchEnded | None) -> None:
-        """Send reports, in halves where they are too large together."""
+        """Send reports, split in halves if they are too large for one request."""
         try:
             self._deliver(runs, ended)
         except ApiRefused as error:
@@ -123,7 +123,7 @@ class Reporter:
             self._report(runs[len(runs) // 2 :], ended)
 
     def _deliver(self, runs: list[RunReport], ended: BatchEnded | None) -> None:
-        """Send until the API answers, or until there is no more time."""
+        """Send until the API answers, or until the time for closing is over."""
         backoff = Backoff()
         while not self._hurry.is_set():
             try:

@@ -1,4 +1,4 @@
-"""The runs that the driver executes, for its heartbeats."""
+"""The runs that the driver currently executes, for its heartbeats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.wire.control.jobs import RunningBatch
 
 
 class RunningRuns:
-    """Which runs of a scope are executed: changed by their threads, read by the heartbeat's."""
+    """The running runs of a scope: changed by their threads, read by the heartbeat's thread."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
@@ -20,7 +20,7 @@ class RunningRuns:
 
     @contextmanager
     def run(self, batch: int, events: int) -> Iterator[None]:
-        """Note that this thread executes a run of a batch, of so many events, as long as the block lasts."""
+        """Record that this thread executes a run of a batch with this many events, while the block lasts."""
         thread = threading.get_ident()
         with self._lock:
             self._running[thread] = (batch, events, time.monotonic())
@@ -31,7 +31,7 @@ class RunningRuns:
                 del self._running[thread]
 
     def now(self) -> RunningBatch | None:
-        """Return the run that began first."""
+        """Return the run that began first, or None."""
         with self._lock:
             if not self._running:
                 return None

@@ -1,4 +1,4 @@
-"""The events of a step, and which of them follow which."""
+"""The events of a step, and their leaders among them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows
+from headrace.pipeline.kernel.forest import NO_ROW, Flags, Rows
 from headrace.pipeline.kernel.key_index import KeyIndex, keys_of
 from headrace.pipeline.kernel.state import Columns
 
 
 class Arrivals(NamedTuple):
-    """Events in order of arrival: which follow another event, and whose leader the log had before them (`known`)."""
+    """Events in order of arrival. `follows`: those with a leader. `known`: events whose leader was in the log before them."""
 
     rows: Columns
     follows: Flags
@@ -21,7 +21,7 @@ class Arrivals(NamedTuple):
 
     @classmethod
     def of_log(cls, events: pa.Table, head: int, now: int) -> Arrivals:
-        """Return the events (seq, key, leader_key, leader_seq, occurred, id of LOG_SCHEMA) after `head`, which come at `now`."""
+        """Return the events (seq, key, leader_key, leader_seq, occurred, id of LOG_SCHEMA) after `head`, with arrival time `now`."""
         seq = _numbers(events.column("seq"))
         if not ((fresh := seq > head).all() and (seq[1:] > seq[:-1]).all()):
             rows = np.flatnonzero(fresh)
@@ -47,7 +47,7 @@ class Arrivals(NamedTuple):
         return Arrivals(self.rows.take(rows), self.follows[rows], self.known[rows])
 
     def after(self, waiting: Columns) -> Arrivals:
-        """Return these after events that wait, and so follow one whom the log did not have."""
+        """Return these rows after waiting events, whose leaders were not in the log."""
         count = len(waiting)
         if not count:
             return self
@@ -58,17 +58,17 @@ class Arrivals(NamedTuple):
         )
 
     def above(self, index: KeyIndex) -> tuple[Rows, Flags]:
-        """Return the row that each row follows (itself: none), and which follow one that is not here. `index` has all keys.
+        """Return the row of each row's leader (itself: none), and which rows have a leader that is not here. `index` has all keys.
 
-        An event whose leader the log had before it does not wait for a copy of that leader that came later.
+        An event whose leader was in the log before it does not wait for a later copy of that leader.
         """
         above = np.arange(len(self.rows))
         followers = np.flatnonzero(self.follows)
-        found = index.find(self.rows.leader[followers])
-        here = found != NOBODY
+        rows = index.find(self.rows.leader[followers])
+        here = rows != NO_ROW
         known = np.flatnonzero(here & self.known[followers])
-        here[known] = self.rows.seq[found[known]] < self.rows.seq[followers[known]]
-        above[followers[here]] = found[here]
+        here[known] = self.rows.seq[rows[known]] < self.rows.seq[followers[known]]
+        above[followers[here]] = rows[here]
         missing = np.zeros(len(self.rows), dtype=np.bool_)
         missing[followers[~here]] = True
         return above, missing

@@ -1,8 +1,8 @@
-"""Forests as numpy columns: how deep each event is, when the last of those above it occurred, which are on a cycle, and their order.
+"""Forests as numpy columns: depth, effective time, cycles and order of each event.
 
-A forest is one array: `above[i]` is the row of the event that row i follows, and i itself where it follows none that is at hand. The
-whole of it is climbed by pointer doubling: each round every row looks twice as far up, so a chain of a million takes twenty rounds and
-no recursion, and a row that has reached its root is looked at no more.
+A forest is one array: `above[i]` is the row of the leader of row i, or i itself if it has no leader at hand. Rows
+resolve their roots by pointer doubling: each round looks twice as far up, so a chain of a million takes twenty rounds
+and no recursion. A row that has reached its root is not visited again.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-"""Row numbers, or whatever else is counted in 64 bits."""
+"""Row numbers, or other 64-bit integers."""
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-NOBODY: Final = -1
-"""Where a row number is asked for and there is none."""
+NO_ROW: Final = -1
+"""In place of a row number if there is no row."""
 
 
-class Climbed(NamedTuple):
-    """For each row: its root, how many are above it, the latest `occurred` over it and those above it, and whether it is on a cycle.
+class Resolved(NamedTuple):
+    """For each row: its root, its depth, its effective time, and whether it is on a cycle.
 
-    A row on a cycle is a root: the cycle is cut at every one of its rows. `cycles` is how many there are.
+    `eff` is the latest `occurred` of the row and all rows above it. A row on a cycle is a root: the cycle is cut at
+    each of its rows. `cycles` is their number.
     """
 
     root: Rows
@@ -35,13 +36,14 @@ class Climbed(NamedTuple):
     cycles: int
 
 
-def climb(above: Rows, occurred: Rows, depth: Rows | None = None) -> Climbed:
-    """Climb a forest. `depth` is how much deeper each row is than the one above it, 0 for roots (not given: 1)."""
+def resolve(above: Rows, occurred: Rows, depth: Rows | None = None) -> Resolved:
+    """Resolve a forest. `depth` is the depth of each row below its leader, 0 for roots (default: 1)."""
     on_cycle = np.zeros(len(above), dtype=np.bool_)
     cycles = 0
     root, deep, eff, lost = _double(above, occurred, depth)
     if len(lost):
-        members = np.unique(root[lost])  # whoever has climbed further than there are rows goes round a cycle, and every row of it is met
+        # a row that has climbed more steps than there are rows is on a cycle, and all rows of the cycle appear here
+        members = np.unique(root[lost])
         on_cycle[members] = True
         cycles = _count_cycles(above, members)
         above = above.copy()
@@ -49,14 +51,14 @@ def climb(above: Rows, occurred: Rows, depth: Rows | None = None) -> Climbed:
         if depth is not None:
             depth = np.where(on_cycle, 0, depth)
         root, deep, eff, lost = _double(above, occurred, depth)
-    return Climbed(root, deep, eff, on_cycle, cycles)
+    return Resolved(root, deep, eff, on_cycle, cycles)
 
 
 def _double(above: Rows, occurred: Rows, depth: Rows | None) -> tuple[Rows, Rows, Rows, Rows]:
-    """Return root, depth and eff, and the rows that come to no root."""
+    """Return root, depth and effective time, and the rows that reach no root."""
     rows = np.arange(len(above))
     at = above.copy()
-    eff = np.maximum(occurred, occurred[above])  # over a row and all up to `at`, with both ends
+    eff = np.maximum(occurred, occurred[above])  # over a row and all rows up to `at`, both inclusive
     below = at != rows
     deep = below.astype(np.int64) if depth is None else depth.copy()
     on_the_way = np.flatnonzero(below)
@@ -73,7 +75,7 @@ def _double(above: Rows, occurred: Rows, depth: Rows | None) -> tuple[Rows, Rows
 
 
 def _count_cycles(above: Rows, members: Rows) -> int:
-    """Return how many cycles these rows make; each goes by its lowest row."""
+    """Return the number of cycles among these rows; each is identified by its lowest row."""
     lowest = members.copy()
     at = np.searchsorted(members, above[members])
     for _ in range(len(members).bit_length()):
@@ -83,9 +85,9 @@ def _count_cycles(above: Rows, members: Rows) -> int:
 
 
 def in_order(eff: Rows, depth: Rows, occurred: Rows, ids: pa.ChunkedArray | pa.Array, last: Rows | None = None) -> Rows:
-    """Return the row numbers in order of (eff, depth, occurred, id, `last`), which puts every leader before its followers.
+    """Return the row numbers in order of (eff, depth, occurred, id, `last`), in which each leader precedes its followers.
 
-    Each column is only looked at where those before it are equal.
+    A column is only compared where all columns before it are equal.
     """
     order = np.argsort(eff, kind="stable")
     group = _groups(eff[order])
@@ -110,7 +112,7 @@ def _groups(values: npt.NDArray[Any]) -> Rows:
 
 
 def _tied(group: Rows) -> Flags:
-    """Whether a row has an equal beside it."""
+    """Return whether a row equals one of its neighbours."""
     same = group[1:] == group[:-1]
     tied = np.zeros(len(group), dtype=np.bool_)
     tied[1:] = same
@@ -130,7 +132,7 @@ def _refine(order: Rows, group: Rows, column: Rows) -> tuple[Rows, Rows]:
     order[tied] = rows[by]
     breaks = group[1:] != group[:-1]
     sorted_values = values[by]
-    # Neighbours among the tied are neighbours in the whole, or of different groups.
+    # Adjacent tied rows are adjacent in the whole order, or in different groups.
     breaks[tied[1:] - 1] |= sorted_values[1:] != sorted_values[:-1]
     split = np.zeros(len(group), dtype=np.int64)
     np.cumsum(breaks, out=split[1:])
@@ -138,6 +140,6 @@ def _refine(order: Rows, group: Rows, column: Rows) -> tuple[Rows, Rows]:
 
 
 def _ranks(names: pa.Array | pa.ChunkedArray) -> Rows:
-    """Return the place of each text among all of them, equal for equals, by code point."""
+    """Return the rank of each text by code point; equal texts have equal ranks."""
     ranks: Rows = pc.rank(names, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     return ranks

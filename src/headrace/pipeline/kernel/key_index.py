@@ -1,4 +1,4 @@
-"""Finding rows by their 16-byte key, a column at a time."""
+"""Find rows by their 16-byte key, a column at a time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.identity import KEY_BYTES
-from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows
+from headrace.pipeline.kernel.forest import NO_ROW, Flags, Rows
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
-"""Keys as numbers: n rows of two halves."""
+"""Keys as numbers: n rows of two 64-bit halves."""
 
 _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd, so that no bit of either half is lost
 _HALF: Final = np.uint64(32)
 
 
 def keys_of(column: pa.ChunkedArray | pa.Array) -> tuple[Keys, Flags]:
-    """Return a column of 16-byte keys as numbers, and where there is one; nulls are zeros. ValueError where a key has another length."""
+    """Return a column of 16-byte keys as numbers, and where it is not null; nulls are zeros. Raises ValueError for other lengths."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     valid: Flags = array.is_valid().to_numpy(zero_copy_only=False)
     if array.null_count:
@@ -40,17 +40,17 @@ def keys_of(column: pa.ChunkedArray | pa.Array) -> tuple[Keys, Flags]:
 
 
 def column_of(keys: Keys, valid: Flags | None = None) -> pa.Array:
-    """Return keys as a column again; null where they are not valid."""
+    """Return keys as a column again, null where they are not valid."""
     fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(KEY_BYTES), len(keys), [None, pa.py_buffer(np.ascontiguousarray(keys))])
     column = fixed.cast(pa.binary())
     return column if valid is None else pc.if_else(pa.array(valid), column, pa.scalar(None, pa.binary()))
 
 
 class KeyIndex:
-    """The rows of some keys. Of equal keys the first row counts.
+    """The rows of some keys. Among equal keys, the first row counts.
 
-    Sorted by a 64-bit mix of both halves: many times quicker than a hash table of byte strings. Two keys with one mix are told apart by
-    the slow way, for all; with keys that are digests that does not happen.
+    Sorted by a 64-bit mix of both halves, which is many times faster than a hash table of byte strings. If two
+    different keys have the same mix, all lookups use the slow path. With digests as keys, that does not happen.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -76,34 +76,34 @@ class KeyIndex:
         first[self._rows] = True
         return first
 
-    def find(self, wanted: Keys) -> Rows:
-        """Return for each wanted key the first row that has it, or NOBODY."""
-        found = np.full(len(wanted), NOBODY, dtype=np.int64)
-        if not len(self._keys) or not len(wanted):
-            return found
+    def find(self, keys: Keys) -> Rows:
+        """Return for each key its first row, or NO_ROW."""
+        result = np.full(len(keys), NO_ROW, dtype=np.int64)
+        if not len(self._keys) or not len(keys):
+            return result
         if self._clash:
-            return _slowly(self._keys, wanted)
-        mixes = mixed(wanted)
-        order = np.argsort(mixes)  # looked up in order, neighbours share what is in the processor's caches
+            return _find_exactly(self._keys, keys)
+        mixes = mixed(keys)
+        order = np.argsort(mixes)  # sorted lookups share the processor's caches
         ascending = mixes[order]
         at = np.searchsorted(self._mixed, ascending)
         at[at == len(self._mixed)] = 0
         hit = self._mixed[at] == ascending
         order, rows = order[hit], self._rows[at[hit]]
-        same = (self._keys[rows] == wanted[order]).all(axis=1)
-        found[order[same]] = rows[same]
-        return found
+        same = (self._keys[rows] == keys[order]).all(axis=1)
+        result[order[same]] = rows[same]
+        return result
 
 
 def mixed(keys: Keys) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit number for each key, the same for equal keys, and hardly ever for others."""
+    """Return a 64-bit number for each key: equal for equal keys, and almost always different for others."""
     high, low = keys[:, 0], keys[:, 1]
     mixes: Any = (high ^ (high >> _HALF)) * _MIX[0] + (low ^ (low >> _HALF)) * _MIX[1]
     return np.asarray(mixes, dtype=np.uint64)
 
 
-def _slowly(keys: Keys, wanted: Keys) -> Rows:
-    found: Rows = (
-        pc.index_in(column_of(wanted), value_set=column_of(keys)).fill_null(NOBODY).to_numpy(zero_copy_only=False).astype(np.int64)
+def _find_exactly(keys: Keys, queries: Keys) -> Rows:
+    rows: Rows = (
+        pc.index_in(column_of(queries), value_set=column_of(keys)).fill_null(NO_ROW).to_numpy(zero_copy_only=False).astype(np.int64)
     )
-    return found
+    return rows

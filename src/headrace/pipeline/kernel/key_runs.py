@@ -1,4 +1,4 @@
-"""Rows by key, where rows are added all the time: sorted runs, of which small ones are merged."""
+"""Find rows by key while rows are added: sorted runs, of which small ones are merged."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.pipeline.kernel import key_index
-from headrace.pipeline.kernel.forest import NOBODY, Rows
+from headrace.pipeline.kernel.forest import NO_ROW, Rows
 from headrace.pipeline.kernel.key_index import Keys
 
 MAX_MERGED: Final = 262_144
-"""Rows of a run that is merged of others, so that no single merge takes long."""
+"""Maximum rows of a merged run, which bounds the time of one merge."""
 
 _Run: TypeAlias = tuple[npt.NDArray[np.uint64], Rows]
 """The mixes of keys, ascending, and the row of each."""
@@ -34,36 +34,36 @@ class KeyRuns:
             run = _sorted(np.concatenate([mixed, run[0]]), np.concatenate([before, run[1]]))
         self._runs.append(run)
 
-    def candidates(self, wanted: Keys) -> tuple[Rows, Rows]:
-        """Return pairs of a place in `wanted` and a row whose key may be that key: all rows that have it are among them."""
-        mixed = key_index.mixed(wanted)
-        order = np.argsort(mixed)  # looked up in order, neighbours share what is in the processor's caches
+    def candidates(self, keys: Keys) -> tuple[Rows, Rows]:
+        """Return pairs of an index in `keys` and a row that may have that key. All rows with that key are among them."""
+        mixed = key_index.mixed(keys)
+        order = np.argsort(mixed)  # sorted lookups share the processor's caches
         ascending = mixed[order]
-        places, found = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        indexes, matches = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for run, rows in self._runs:
             start = np.searchsorted(run, ascending)
             start[start == len(run)] = 0
             hit = np.flatnonzero(run[start] == ascending)
-            start, wanted_here = start[hit], ascending[hit]
+            start, hits = start[hit], ascending[hit]
             counts = np.ones(len(hit), dtype=np.int64)
-            more = np.flatnonzero(run[np.minimum(start + 1, len(run) - 1)] == wanted_here)
-            counts[more] = np.searchsorted(run, wanted_here[more], side="right") - start[more]
+            more = np.flatnonzero(run[np.minimum(start + 1, len(run) - 1)] == hits)
+            counts[more] = np.searchsorted(run, hits[more], side="right") - start[more]
             at = np.arange(counts.sum()) + np.repeat(start - (np.cumsum(counts) - counts), counts)
-            places.append(np.repeat(order[hit], counts))
-            found.append(rows[at])
-        return np.concatenate(places), np.concatenate(found)
+            indexes.append(np.repeat(order[hit], counts))
+            matches.append(rows[at])
+        return np.concatenate(indexes), np.concatenate(matches)
 
     def renumber(self, new: Rows) -> None:
-        """Give each row its new number; rows with NOBODY are left out."""
+        """Replace each row by its new number, and drop rows with NO_ROW."""
         runs = []
         for mixed, rows in self._runs:
             numbers = new[rows]
-            here = numbers != NOBODY
+            here = numbers != NO_ROW
             if here.any():
                 runs.append((mixed[here], numbers[here]))
         self._runs = runs
 
 
 def _sorted(mixed: npt.NDArray[np.uint64], rows: Rows) -> _Run:
-    order = np.argsort(mixed, kind="stable")  # quick where the input is two sorted runs
+    order = np.argsort(mixed, kind="stable")  # fast if the input consists of two sorted runs
     return mixed[order], rows[order]

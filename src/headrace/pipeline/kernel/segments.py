@@ -1,11 +1,12 @@
-"""A sequence of rows as durable values, of which a change rewrites few.
+"""A sequence of rows as durable values, of which each change rewrites few.
 
-Rows lie in numbered segments, in order. `{prefix}w/{number}` has the rows of a segment, `{prefix}d/{number}` a bitmap of those of them
-that were removed. New rows make a segment of their own, merged with those before it that are no larger, up to half of the most rows that
-a segment has; so a row is rewritten a logarithmic number of times, and batches of one event leave few keys. A segment that is more than
-half removed is rewritten, joined with its neighbours where they fit; one that is wholly removed is deleted.
+Rows are stored in numbered segments, in order. `{prefix}w/{number}` has the rows of a segment, `{prefix}d/{number}` a
+bitmap of its removed rows. New rows form a new segment, merged with preceding segments of equal or smaller size, up to half
+of MAX_SEGMENT_ROWS. So a row is rewritten a logarithmic number of times, and batches of one event leave few keys. A
+segment that is more than half removed is rewritten, joined with its neighbours if they fit. An empty segment is
+deleted.
 
-The sequence knows rows by ascending row numbers. Its owner holds the columns, and packs the rows of a segment.
+The sequence identifies rows by ascending row numbers. Its owner holds the columns, and packs the rows of a segment.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import numpy.typing as npt
 from headrace.pipeline.kernel.forest import Flags, Rows
 
 MAX_SEGMENT_ROWS: Final = 2_048
-"""Rows of a segment: with 100 bytes each, a batch that merges two and joins two writes less than 1 MB."""
+"""Maximum rows of a segment: with 100 bytes each, a batch that merges two and joins two writes less than 1 MB."""
 
 MAX_REWRITTEN_BYTES: Final = 1024 * 1024
-"""About so many bytes of segments that were stored before are merged, and as many joined, at a time."""
+"""Approximate bytes of stored segments that are merged in one call, and as many that are joined."""
 
 Entries: TypeAlias = Mapping[str, bytes]
 Changes: TypeAlias = dict[str, bytes | None]
@@ -43,10 +44,10 @@ def pack_rows(records: Records, texts: bytes = b"") -> bytes:
 
 
 def unpack_rows(value: bytes, dtype: np.dtype[np.void], length: str | None = None) -> tuple[Records, bytes]:
-    """Return the rows and the bytes of their texts. The field `length` has the size of each row's text (None: there are no texts).
+    """Return the rows and the bytes of their texts. The field `length` has the size of each row's text, or None without texts.
 
     Raises:
-        ValueError: The value is of another version or has another size than its rows need.
+        ValueError: The value is of another version, or its size does not match its rows.
     """
     if len(value) < _HEADER.size:
         raise ValueError(f"A segment has {len(value)} bytes, fewer than its header.")
@@ -65,7 +66,7 @@ def unpack_rows(value: bytes, dtype: np.dtype[np.void], length: str | None = Non
 
 
 class _Segment:
-    """The numbers of the rows of one segment, and which of them were removed."""
+    """The row numbers of one segment, and which of them were removed."""
 
     __slots__ = ("changed", "live", "number", "removed", "rows", "size")
 
@@ -95,7 +96,7 @@ class _Segment:
 
 
 class Segments:
-    """Where the rows of a sequence are stored, and the changes since the last `changes`."""
+    """The segments of a sequence, and the changes since the last `changes`."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -107,14 +108,15 @@ class Segments:
 
     @classmethod
     def restore(cls, prefix: str, entries: Entries, unpack: Unpack) -> Segments:
-        """Return the sequence that the entries under `prefix` hold; others are passed over.
+        """Return the sequence that is stored under `prefix`. Other entries are ignored.
 
-        `unpack` takes the value of a segment and how many rows came before it, and returns the numbers of its rows, removed ones too.
+        `unpack` receives the value of a segment and the number of rows before it, and returns its row numbers,
+        including removed ones.
 
         Raises:
-            ValueError: The entries are not a whole sequence.
+            ValueError: The entries are not a complete sequence.
         """
-        made = cls(prefix)
+        restored = cls(prefix)
         values, bitmaps = _numbered(entries, f"{prefix}w/"), _numbered(entries, f"{prefix}d/")
         if lone := bitmaps.keys() - values.keys():
             raise ValueError(f"{prefix}d/{min(lone):012d} is the bitmap of a segment that is not there.")
@@ -124,17 +126,17 @@ class Segments:
             if len(rows) and (rows[0] <= last or (rows[1:] <= rows[:-1]).any()):
                 raise ValueError(f"{prefix}w/{number:012d} has rows that are out of order.")
             removed = _unpacked(bitmaps[number], len(rows)) if number in bitmaps else None
-            made._segments.append(_Segment(number, rows, len(values[number]), removed))
+            restored._segments.append(_Segment(number, rows, len(values[number]), removed))
             count, last = count + len(rows), int(rows[-1]) if len(rows) else last
-        made._stored, made._bitmaps = set(values), set(bitmaps)
-        return made
+        restored._stored, restored._bitmaps = set(values), set(bitmaps)
+        return restored
 
     def live(self) -> Flags:
-        """Return for each row that is stored, in order, whether it is still in the sequence."""
+        """Return for each stored row, in order, whether it is still in the sequence."""
         return np.concatenate([np.empty(0, dtype=np.bool_), *(~segment.removed for segment in self._segments)])
 
     def append(self, rows: Rows) -> None:
-        """Add rows at the end; their numbers ascend, and are above all others."""
+        """Append rows. Their numbers ascend, and are above all others."""
         if len(rows):
             self._new.append(rows)
             self._work += len(rows)
@@ -156,7 +158,7 @@ class Segments:
                 self._segments[at[start]].remove(rows[start:end])
 
     def changes(self, pack: Pack) -> Changes:
-        """Return the changes since the last call; `pack` returns the value of a segment with these rows."""
+        """Return the changes since the last call. `pack` returns the value of a segment with these rows."""
         out: Changes = {}
         for segment in self._segments:
             if not segment.live:
@@ -180,9 +182,9 @@ class Segments:
         self._new = [left] if len(left) else []
 
     def _store_new(self, out: Changes, pack: Pack) -> None:
-        """Store what was added, merged with the last segments as long as they have no more rows than what comes after them.
+        """Store added rows, merged with the last segments while these have no more rows than the rows after them.
 
-        A segment that is more than half full stays as it is.
+        A segment that is more than half full is not merged.
         """
         if not self._new:
             return
@@ -197,12 +199,12 @@ class Segments:
         rows = np.concatenate(parts[::-1])
         number = self._segments[-1].number + 1 if self._segments else 0
         for start in range(0, count, MAX_SEGMENT_ROWS):
-            self._segments.append(self._written(out, number, rows[start : start + MAX_SEGMENT_ROWS].copy(), pack))
+            self._segments.append(self._write_segment(out, number, rows[start : start + MAX_SEGMENT_ROWS].copy(), pack))
             number += 1
         self._new = []
 
     def _join_sparse(self, out: Changes, pack: Pack) -> None:
-        """Rewrite one group of segments with more removed rows than others, and more than one after many changes."""
+        """Rewrite a group of segments of which more than half the rows are removed; after many changes, several groups."""
         if not any(segment.sparse for segment in self._segments):
             return
         done: list[_Segment] = []
@@ -222,12 +224,12 @@ class Segments:
                 count += group[-1].live
             for each in group:
                 self._drop(out, each.number)
-            done.append(self._written(out, group[0].number, np.concatenate([each.left() for each in group]), pack))
+            done.append(self._write_segment(out, group[0].number, np.concatenate([each.left() for each in group]), pack))
             left -= count
             left_bytes -= done[-1].size
         self._segments = done
 
-    def _written(self, out: Changes, number: int, rows: Rows, pack: Pack) -> _Segment:
+    def _write_segment(self, out: Changes, number: int, rows: Rows, pack: Pack) -> _Segment:
         value = out[self._key(number)] = pack(rows)
         self._stored.add(number)
         return _Segment(number, rows, len(value))

@@ -1,4 +1,4 @@
-"""The state of a kernel between batches, as columns: whole in the bytes that the pure core writes, or as the rows of segments."""
+"""The state of a kernel between batches, as columns: complete in the pure core's format, or as the rows of segments."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ROW: Final[np.dtype[np.void]] = np.dtype(
         ("length", "<u4"),
     ]
 )
-"""A waiting event in a segment; `length` is the size of its id, in bytes of UTF-8."""
+"""A waiting event in a segment. `length` is the size of its id in bytes of UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Events as columns: `since` is when each began to wait (µs), `late` whether its own followers had given up on it."""
+    """Events as columns. `since` is when each began to wait (µs), `late` whether its own followers had given up on it."""
 
     seq: Rows
     key: Keys
@@ -65,7 +65,7 @@ class Columns:
 
     @classmethod
     def concat(cls, parts: Sequence[Columns]) -> Columns:
-        """Return the rows of all parts, of which there is one at least."""
+        """Return the rows of all parts, at least one."""
         return cls(
             np.concatenate([part.seq for part in parts]),
             np.concatenate([part.key for part in parts]),
@@ -86,7 +86,7 @@ class Columns:
 
     @classmethod
     def unpack(cls, value: bytes) -> Columns:
-        """Return the rows of a segment; ValueError for any other value."""
+        """Return the rows of a segment. Raises ValueError for any other value."""
         records, texts = unpack_rows(value, _ROW, "length")
         return cls(
             np.ascontiguousarray(records["seq"]),
@@ -107,7 +107,7 @@ def no_columns() -> Columns:
 
 @dataclass(slots=True)
 class KernelState:
-    """Totals (position, head, lost, late, cycles), what waits in order of arrival, and the leaders given up as lost."""
+    """Totals (position, head, lost, late, cycles), waiting events in order of arrival, and leaders given up as lost."""
 
     totals: tuple[int, int, int, int, int]
     waiting: Columns
@@ -115,11 +115,11 @@ class KernelState:
 
     @classmethod
     def empty(cls) -> Self:
-        """Return the state of a scope that has seen nothing."""
+        """Return the state of a new scope."""
         return cls((0, 0, 0, 0, 0), no_columns(), NO_KEYS)
 
     def pack(self) -> bytes:
-        """Return what `OrderingBlob.pack` returns for the same state."""
+        """Return the same bytes as `OrderingSnapshot.pack` for the same state."""
         rows = self.waiting
         lengths, ids = texts_of(rows.id)
         parts: list[npt.NDArray[np.generic]] = [
@@ -136,7 +136,7 @@ class KernelState:
 
     @classmethod
     def unpack(cls, blob: bytes) -> Self:
-        """Return what was packed; ValueError for anything else."""
+        """Return a packed state. Raises ValueError for anything else."""
         if blob[:4] != MAGIC:
             raise ValueError("not an ordering state of this version")
         _, position, head, lost, late, cycles, n, lost_keys = HEADER.unpack_from(blob)
@@ -153,7 +153,7 @@ class KernelState:
 
 
 def texts_of(array: pa.Array) -> tuple[npt.NDArray[np.uint32], bytes]:
-    """Return the size of each text, in bytes of UTF-8, and all texts as one."""
+    """Return the size of each text in bytes of UTF-8, and all texts joined."""
     texts = array.cast(pa.large_binary())
     offsets = np.frombuffer(texts.buffers()[1], dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     if not len(texts) or offsets[-1] == offsets[0]:
@@ -162,7 +162,7 @@ def texts_of(array: pa.Array) -> tuple[npt.NDArray[np.uint32], bytes]:
 
 
 def array_of(lengths: npt.NDArray[np.uint32], texts: bytes) -> pa.Array:
-    """Return the texts that `texts_of` was given. ValueError where the bytes are no texts of these sizes."""
+    """Return the texts from the results of `texts_of`. Raises ValueError if the bytes do not match the sizes."""
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     array = pa.Array.from_buffers(pa.large_string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(texts)])
     array.validate(full=True)

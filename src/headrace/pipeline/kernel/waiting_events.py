@@ -1,6 +1,6 @@
-"""The events that wait, in memory: found by key, by leader and by tree in time for what is found.
+"""Waiting events in memory, found by key, by leader and by tree in time proportional to the result.
 
-Each event has a slot, in order of arrival. A slot keeps its number until `compact` drops those that were removed.
+Each event has a slot, in order of arrival. Slots keep their numbers until `compact` drops removed ones.
 """
 
 from __future__ import annotations
@@ -9,39 +9,39 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows
-from headrace.pipeline.kernel.growing import MIN_CAPACITY, Column, GrowingColumns, GrowingTexts
+from headrace.pipeline.kernel.appendable_columns import MIN_CAPACITY, AppendableColumns, AppendableTexts, Column
+from headrace.pipeline.kernel.forest import NO_ROW, Flags, Rows
 from headrace.pipeline.kernel.key_index import Keys
 from headrace.pipeline.kernel.key_runs import KeyRuns
 from headrace.pipeline.kernel.state import Columns, no_columns
 
 MAX_GENERATIONS: Final = 64
-"""After so many generations downwards, or pointers upwards, one pass over all that waits is quicker."""
+"""Generations downwards, or pointers upwards, beyond which one pass over all waiting events is faster."""
 SCAN_RATIO: Final = 64
-"""A generation that has more than one in so many of all that waits is not looked up key by key."""
+"""A generation with more than this fraction of all waiting events is not looked up by key."""
 
-_AT_ONCE: Final = 131_072
-"""Rows whose leaders are looked up at a time, which bounds the memory for it."""
+_LOOKUP_ROWS: Final = 131_072
+"""Rows whose leaders are looked up in one step, which bounds the memory for it."""
 
 
 class WaitingEvents:
-    """Events that wait, each in a tree. The root of a tree follows an event that does not wait; the others follow one another."""
+    """Waiting events, each in a tree. The root's leader does not wait; all others follow an event of the tree."""
 
     def __init__(self) -> None:
         kinds: dict[str, Any] = {"seq": np.int64, "occurred": np.int64, "since": np.int64, "late": np.bool_, "live": np.bool_}
         kinds |= {"key": (np.uint64, (2,)), "leader": (np.uint64, (2,))}
-        # Some slot further up in the tree: the slot itself for a root.
+        # A slot further up in the tree, or the slot itself for a root.
         kinds |= {"up": np.int64}
-        self._columns = GrowingColumns(kinds)
-        self._ids = GrowingTexts()
+        self._columns = AppendableColumns(kinds)
+        self._ids = AppendableTexts()
         self._live = 0
         self._by_key = KeyRuns()
         self._by_leader = KeyRuns()
-        self._indexed = 0  # the first slot that is in no index yet
+        self._indexed = 0  # the first slot without index entries
         self._roots_known = True
 
     def __len__(self) -> int:
-        """How many events wait."""
+        """Return the number of waiting events."""
         return self._live
 
     def __getitem__(self, name: str) -> Column:
@@ -49,18 +49,18 @@ class WaitingEvents:
         return self._columns[name]
 
     def slots(self) -> Rows:
-        """Return the slots of all that waits, in order of arrival."""
+        """Return the slots of all waiting events, in order of arrival."""
         return np.flatnonzero(self["live"])
 
     def slots_of(self, seqs: Rows) -> Rows:
-        """Return the slot of each of these events; NOBODY for one that does not wait."""
+        """Return the slot of each of these events, or NO_ROW if it does not wait."""
         at = np.searchsorted(self["seq"], seqs)
         here: Flags = at < len(self._columns)
         here[here] = (self["seq"][at[here]] == seqs[here]) & self["live"][at[here]]
-        return np.where(here, at, NOBODY)
+        return np.where(here, at, NO_ROW)
 
     def take(self, slots: Rows) -> Columns:
-        """Return these events; all of them without a copy."""
+        """Return these events. Returning all of them does not copy."""
         if not len(slots):
             return no_columns()
         rows: Rows | slice = slice(None) if len(slots) == len(self._columns) else slots
@@ -70,7 +70,7 @@ class WaitingEvents:
         return Columns(seq, key, leader, occurred, since, late, self._ids.take(rows))
 
     def append(self, rows: Columns, *, roots_follow: bool = False) -> Rows:
-        """Add events after all others, and return their slots. With `roots_follow`, the caller calls `set_roots` for them next."""
+        """Append events and return their slots. With `roots_follow`, the caller must call `set_roots` for them next."""
         start = len(self._columns)
         slots = np.arange(start, start + len(rows))
         self._columns.append(
@@ -89,17 +89,17 @@ class WaitingEvents:
         return slots
 
     def remove(self, slots: Rows) -> None:
-        """Remove events: whole trees."""
+        """Remove events in whole trees."""
         self["live"][slots] = False
         self._live -= len(slots)
 
     def compact(self) -> None:
-        """Drop removed events where they are more than those that wait; the slots of these change."""
+        """Drop removed events if they outnumber the waiting ones. This changes slots."""
         count = len(self._columns)
         if count <= 2 * self._live + MIN_CAPACITY:
             return
         slots = self.slots()
-        new = np.full(count, NOBODY, dtype=np.int64)
+        new = np.full(count, NO_ROW, dtype=np.int64)
         new[slots] = np.arange(len(slots))
         self._columns.keep(slots)
         self._ids.keep(slots)
@@ -109,7 +109,7 @@ class WaitingEvents:
         self._by_leader.renumber(new)
 
     def update_indexes(self) -> None:
-        """Make ready for `find`, `followers`, `roots` and `trees`: quick where no events were added without `set_roots`."""
+        """Prepare `find`, `followers`, `roots` and `trees`. Fast if all events were added with `set_roots`."""
         fresh = np.arange(self._indexed, len(self._columns))
         self._by_key.add(self["key"][fresh], fresh)
         self._by_leader.add(self["leader"][fresh], fresh)
@@ -117,36 +117,36 @@ class WaitingEvents:
         if self._roots_known:
             return
         slots = self.slots()
-        for start in range(0, len(slots), _AT_ONCE):
-            some = slots[start : start + _AT_ONCE]
+        for start in range(0, len(slots), _LOOKUP_ROWS):
+            some = slots[start : start + _LOOKUP_ROWS]
             above = self.find(self["leader"][some])
-            self["up"][some] = np.where(above == NOBODY, some, above)
+            self["up"][some] = np.where(above == NO_ROW, some, above)
         self._flatten()
         self._roots_known = True
 
     def set_roots(self, slots: Rows, roots: Rows) -> None:
-        """Say that events that were roots, or were just added, are in the trees of these roots, or are roots themselves."""
+        """Assign roots to events that were roots or have just been added."""
         self["up"][slots] = roots
 
     def find(self, keys: Keys) -> Rows:
-        """Return the slot of the event that has each key, or NOBODY."""
-        found = np.full(len(keys), NOBODY, dtype=np.int64)
-        places, slots = self._matches(self._by_key, "key", keys)
-        found[places] = slots
-        return found
+        """Return the slot of each key's event, or NO_ROW."""
+        result = np.full(len(keys), NO_ROW, dtype=np.int64)
+        indexes, slots = self._matches(self._by_key, "key", keys)
+        result[indexes] = slots
+        return result
 
     def followers(self, keys: Keys) -> tuple[Rows, Rows]:
-        """Return pairs of a place in `keys`, which are distinct, and the slot of an event that follows that key."""
+        """Return pairs of an index in `keys`, which are distinct, and the slot of an event that follows that key."""
         return self._matches(self._by_leader, "leader", keys)
 
     def due(self, before: int) -> Rows:
-        """Return the roots that have waited since `before` (µs), or longer."""
+        """Return the roots that have waited since `before` (µs) or longer."""
         slots = np.flatnonzero(self["live"] & (self["since"] <= before))
         roots: Rows = slots[self["up"][slots] == slots]
         return roots
 
     def roots(self, slots: Rows) -> Rows:
-        """Return the root of each of these."""
+        """Return the root of each slot."""
         up = self["up"]
         at = up[slots]
         for _ in range(MAX_GENERATIONS):
@@ -159,24 +159,24 @@ class WaitingEvents:
         return up[slots]
 
     def trees(self, roots: Rows) -> Rows:
-        """Return the slots of these roots, which are distinct, and of all in their trees, in order of arrival."""
-        found, generation = [roots], roots
+        """Return the slots of all events in the trees of these roots, which are distinct, in order of arrival."""
+        parts, generation = [roots], roots
         for _ in range(MAX_GENERATIONS):
             if not len(generation):
-                return np.sort(np.concatenate(found))
+                return np.sort(np.concatenate(parts))
             if len(generation) * SCAN_RATIO > len(self):
                 break
             _, generation = self.followers(self["key"][generation])
-            found.append(generation)
+            parts.append(generation)
         self._flatten()
-        wanted = np.zeros(len(self._columns), dtype=np.bool_)
-        wanted[roots] = True
-        return np.flatnonzero(wanted[self["up"]] & self["live"])
+        is_root = np.zeros(len(self._columns), dtype=np.bool_)
+        is_root[roots] = True
+        return np.flatnonzero(is_root[self["up"]] & self["live"])
 
     def _matches(self, runs: KeyRuns, name: str, keys: Keys) -> tuple[Rows, Rows]:
-        places, slots = runs.candidates(keys)
-        same = self["live"][slots] & (self[name][slots] == keys[places]).all(axis=1)
-        return places[same], slots[same]
+        indexes, slots = runs.candidates(keys)
+        same = self["live"][slots] & (self[name][slots] == keys[indexes]).all(axis=1)
+        return indexes[same], slots[same]
 
     def _flatten(self) -> None:
         """Point all events to their roots."""

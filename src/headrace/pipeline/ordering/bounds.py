@@ -1,23 +1,23 @@
-"""What the next batch of a scope takes from the log, and the scope's clock.
+"""Compute what the next batch of a scope takes from the log, and advance the scope time.
 
-The clock goes forward with the wall clock, but by at most MAX_STEP a batch, so that neither downtime nor catching up makes an event look
-lost. It stands still while nothing waits and nothing comes.
+The scope time follows the wall clock, but by at most MAX_STEP a batch, so that neither downtime nor catching up makes
+an event look lost. It stops while no event waits and none arrives.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from headrace.wire.custody.events import CLOCK_STEP, LogNews
+from headrace.wire.custody.events import CLOCK_STEP, LogPosition
 
 MAX_STEP: Final = int(CLOCK_STEP * 1_000_000)
-"""The most that the scope's clock goes forward in one batch (µs)."""
+"""Maximum advance of the scope time in one batch (µs)."""
 MAX_REDELIVERIES: Final = 500
-"""The most redeliveries that a batch takes."""
+"""Maximum redeliveries in one batch."""
 
 
 class Moment(NamedTuple):
-    """How far a scope is: the last event and the last redelivery read, the wall clock at that moment and the scope's clock (µs)."""
+    """The progress of a scope: the last event and redelivery read, and the wall clock and scope time then (µs)."""
 
     seq: int
     again: int
@@ -36,11 +36,11 @@ class Bounds(NamedTuple):
     clock: int
 
 
-def next_bounds(at: Moment, news: LogNews, now: int, *, max_rows: int, tick: int | None) -> Bounds | None:
-    """Return the bounds of the next batch, None where there is nothing to do.
+def next_bounds(at: Moment, news: LogPosition, now: int, *, max_rows: int, tick: int | None) -> Bounds | None:
+    """Return the bounds of the next batch, or None if there is nothing to do.
 
-    `tick` is the longest that the clock may stand still (µs), None where nothing waits for it. A wall clock that was set back is taken
-    as it is: the scope's clock goes on from there.
+    `tick` is how long the scope time may stand still (µs), or None if nothing waits for it. If the wall clock was set
+    back, the scope time continues from its own value.
     """
     to = min(max(news.head, at.seq), at.seq + max_rows)
     again = min(max(news.again, at.again), at.again + MAX_REDELIVERIES)

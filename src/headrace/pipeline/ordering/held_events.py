@@ -1,4 +1,4 @@
-"""The events that the batching of one pipeline holds, in order, as columns."""
+"""The events that the batch policy of one pipeline holds, in order, as columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.pipeline.kernel.appendable_columns import AppendableColumns
 from headrace.pipeline.kernel.forest import Rows
-from headrace.pipeline.kernel.growing import GrowingColumns
 from headrace.pipeline.kernel.kernel import MarkCodes
 from headrace.pipeline.kernel.segments import Changes, Entries, Segments
 from headrace.pipeline.runs.slices import Slice
@@ -21,67 +21,68 @@ _HEADER: Final = struct.Struct("<Bqq")
 
 
 class HeldEvents:
-    """Held events, the oldest first. `prefix` begins the keys of their durable state.
+    """Held events, oldest first. `prefix` begins the keys of their durable state.
 
-    `first` and `last` are when the oldest and the newest came (µs of the scope's clock). Both are 0 where no event is held. `first` changes
-    only when all that was held before the batch was taken: it is then the time of the batch. `changes` ends a batch.
+    `first` and `last` are the arrival times of the oldest and newest (µs of scope time), 0 if no event is held. `first`
+    changes only when all events from before the batch were taken; it is then the time of the batch. `changes` ends a
+    batch.
     """
 
     def __init__(self, prefix: str) -> None:
         self.first = 0
         self.last = 0
         self._prefix = prefix
-        self._columns = GrowingColumns({"seq": np.int64, "position": np.int64, "mark": np.int8})
-        self._taken = 0  # so many rows at the front of the columns were taken
+        self._columns = AppendableColumns({"seq": np.int64, "position": np.int64, "mark": np.int8})
+        self._taken = 0  # rows at the front of the columns that were taken
         self._number = 0  # of the first row of the columns
-        self._fresh = 0  # so many were added in this batch
+        self._fresh = 0  # rows that were added in this batch
         self._segments = Segments(prefix)
         self._stored: bytes | None = None
 
     @classmethod
     def restore(cls, entries: Entries, prefix: str) -> HeldEvents:
-        """Return the events whose `changes` the entries under `prefix` are; other entries are passed over.
+        """Return the events from the `changes` that were stored under `prefix`. Other entries are ignored.
 
         Raises:
-            ValueError: The entries are not a whole state of this version.
+            ValueError: The entries are not a complete state of this version.
         """
-        made = cls(prefix)
+        restored = cls(prefix)
 
         def unpack(value: bytes, before: int) -> Rows:
             rows = _unpacked(value)
-            made._columns.append(seq=rows.seqs, position=rows.positions, mark=rows.marks)
+            restored._columns.append(seq=rows.seqs, position=rows.positions, mark=rows.marks)
             return np.arange(before, before + len(rows))
 
-        made._segments = Segments.restore(prefix, entries, unpack)
-        live = made._segments.live()
-        made._taken = len(live) - int(live.sum())
-        if live[: made._taken].any():
+        restored._segments = Segments.restore(prefix, entries, unpack)
+        live = restored._segments.live()
+        restored._taken = len(live) - int(live.sum())
+        if live[: restored._taken].any():
             raise ValueError(f"Of the events under {prefix} some were taken before older ones.")
-        made._stored = entries.get(f"{prefix}times")
-        if made._stored is None and len(made):
+        restored._stored = entries.get(f"{prefix}times")
+        if restored._stored is None and len(restored):
             raise ValueError(f"There are events under {prefix} without {prefix}times.")
-        if made._stored is not None:
-            if len(made._stored) != _HEADER.size or made._stored[0] != _VERSION:
+        if restored._stored is not None:
+            if len(restored._stored) != _HEADER.size or restored._stored[0] != _VERSION:
                 raise ValueError(f"{prefix}times is of another version.")
-            _, made.first, made.last = _HEADER.unpack(made._stored)
-        return made
+            _, restored.first, restored.last = _HEADER.unpack(restored._stored)
+        return restored
 
     def __len__(self) -> int:
-        """How many events are held."""
+        """Return the number of held events."""
         return len(self._columns) - self._taken
 
     @property
     def lowest(self) -> int | None:
-        """The lowest seq that is held; None where there is none."""
+        """The lowest held seq, or None."""
         return int(self.seqs.min()) if len(self) else None
 
     @property
     def seqs(self) -> Rows:
-        """The seqs that are held, in order; not to be changed."""
+        """The held seqs, in order, read-only."""
         return self._columns["seq"][self._taken :]
 
     def append(self, seqs: Rows, positions: Rows, marks: MarkCodes, now: int) -> None:
-        """Hold these events after all others; `marks` has codes of `kernel.MARKS`, `now` is the scope's clock (µs)."""
+        """Hold these events after all others. `marks` has codes of `packed_events.MARKS`, `now` is the scope time (µs)."""
         if not len(seqs):
             return
         if not len(self):
@@ -93,7 +94,7 @@ class HeldEvents:
         self._fresh += len(seqs)
 
     def take(self, count: int) -> tuple[Rows, Rows, MarkCodes]:
-        """Return the seqs, positions and marks of the `count` oldest (of all, where fewer are held), which are no longer held."""
+        """Remove up to `count` of the oldest events; return their seqs, positions and marks."""
         start = self._taken
         self._taken += min(count, len(self))
         taken = slice(start, self._taken)
@@ -109,7 +110,7 @@ class HeldEvents:
         return seqs, positions, marks
 
     def changes(self) -> Changes:
-        """Return the changes since the last call: values by key, None to delete one. The batch ends with it."""
+        """Return the changes since the last call: values by key, or None to delete a key. This ends the batch."""
         out = self._segments.changes(self._packed)
         times = _HEADER.pack(_VERSION, self.first, self.last) if len(self) else None
         if times != self._stored:

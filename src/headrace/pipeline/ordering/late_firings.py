@@ -1,4 +1,4 @@
-"""Late firings: triggers that fire on an event when the scope has read it already."""
+"""Late firings: triggers that fire on an event that the scope has already read."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _KEY: Final = "late"
 
 
 class DueFirings(NamedTuple):
-    """Late firings of a batch: on the events that it releases, their triggers by seq; and on events that were released before."""
+    """Late firings of a batch: triggers by seq for events that it releases, and redeliveries of events that were released earlier."""
 
     joined: dict[int, list[str]]
     passed: list[Redelivery]
 
 
-class LateFirings:
-    """The late firings of one scope. One on an event that still waits, or is yet to be read, waits for it."""
+class RedeliveredFirings:
+    """The late firings of one scope. A firing on an event that waits, or is not read yet, waits for this event."""
 
     def __init__(self, entries: Entries) -> None:
         self._waiting = msgspec.msgpack.decode(entries[_KEY], type=list[tuple[int, str]]) if _KEY in entries else []
         self._changed = False
 
     def __len__(self) -> int:
-        """How many wait for their event."""
+        """Return the number of waiting firings."""
         return len(self._waiting)
 
     @property
     def seqs(self) -> list[int]:
-        """The events that firings wait for."""
+        """The events of the waiting firings."""
         return [seq for seq, _ in self._waiting]
 
     def take(self, firings: Sequence[Redelivery], released: Rows, kernel: Kernel) -> DueFirings:
-        """Take late firings up, and return what is due when the kernel has released these events."""
+        """Add late firings; return the firings that are due now that the kernel has released these events."""
         due = DueFirings({}, [])
         if not firings and not self._waiting:
             return due
@@ -59,7 +59,7 @@ class LateFirings:
         return due
 
     def changes(self) -> Changes:
-        """Return the changes since the last call: values by key, None to delete one."""
+        """Return the changes since the last call: values by key, or None to delete a key."""
         if not self._changed:
             return {}
         self._changed = False
@@ -69,7 +69,7 @@ class LateFirings:
 def new_to_pipelines(
     records: Sequence[Redelivery], pipelines: Sequence[Pipeline]
 ) -> tuple[Mapping[int, Sequence[str]], Mapping[str, Sequence[int]]]:
-    """Return, by seq, the triggers that bring an event to a pipeline that has not had it; and, by pipeline, these events."""
+    """Return, by seq, triggers that give an event to a pipeline for the first time; and, by pipeline, these events."""
     triggers: dict[int, list[str]] = {}
     new: dict[str, list[int]] = {}
     for record in records:

@@ -1,7 +1,8 @@
-"""The ordering of a scope: each batch of the log becomes a plan, which says what each pipeline takes and what the scope then holds.
+"""The ordering of a scope: each batch of the log becomes a plan, with the runs of each pipeline and the scope's new state.
 
-The kernel decides on slim columns. What waits, and what batching holds, is kept by its seq; its payload stays in the log, which keeps it
-until the scope is past it. All that the next batch depends on is in the plan, so the driver that has stored it goes on from there.
+The kernel works on slim columns. Waiting and held events are stored by seq; their payloads stay in the log, which
+retains them until the scope is past them. The plan has everything that the next batch depends on, so a driver that has
+stored it continues from there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headrace.pipeline.ordering.bounds import Bounds, Moment
 from headrace.pipeline.ordering.event_positions import EventPositions
 from headrace.pipeline.ordering.follower_holds import KINDS, FollowerHolds
 from headrace.pipeline.ordering.held_events import HeldEvents
-from headrace.pipeline.ordering.late_firings import LateFirings, new_to_pipelines
+from headrace.pipeline.ordering.late_firings import RedeliveredFirings, new_to_pipelines
 from headrace.pipeline.ordering.recent_events import RecentEvents
 from headrace.pipeline.ordering.wait_statistics import histogram, waits
 from headrace.pipeline.runs.routing import route
@@ -37,18 +38,18 @@ from headrace.wire.pipelines.runs import Redelivery
 from headrace.wire.pipelines.scope_leases import ScopeLease
 
 MAX_RUNS: Final = 10_000
-"""Runs after which a plan has no further ones of new events, or of one pipeline's held ones: the API stores it in one transaction."""
-REMOVED_AT_ONCE: Final = 100_000
-"""The most held events of a removed pipeline in one dead letter."""
+"""Maximum runs of new events, and of one pipeline's held events, in one plan: the API stores it in one transaction."""
+MAX_REMOVED_EVENTS: Final = 100_000
+"""Maximum held events of a removed pipeline in one dead letter."""
 
 _RECORD: Final = "scope"
-_FIRST_PICKED: Final = 128
+_FIRST_ROWS: Final = 128
 _MAX_WAITS: Final = 100
 _MICROS: Final = 1_000_000
 
 
 class _Record(msgspec.Struct):
-    """What a scope holds beside its ordering: the clocks (µs), how long events waited, and the state keys of held events by pipeline."""
+    """State of a scope beside its ordering: clocks (µs), wait statistics, and the state keys of held events by pipeline."""
 
     wall: int = 0
     clock: int = 0
@@ -59,7 +60,7 @@ class _Record(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A batch: the plan to store, its runs, and the number of events released."""
+    """A batch: the plan to store, its runs, and the number of released events."""
 
     plan: Plan
     runs: list[Run]
@@ -67,9 +68,10 @@ class Ordered:
 
 
 class Orderer:
-    """Orders the batches of one scope, one after the other, from the state that the last plan left. `lookback` is in µs.
+    """Orders the batches of one scope, one after the other, from the state of the last plan. `lookback` is in µs.
 
-    A batch has at most `max_rows` events of the log, and MAX_BATCH_EVENTS; a run of a pipeline without a batch policy has as many.
+    A batch has up to `max_rows` and MAX_BATCH_EVENTS events of the log; so has a run of a pipeline without a batch
+    policy.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Orderer:
         self._batch = lease.cursor.batch
         self._again = lease.cursor.again
         self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if lease.cursor.batch else _Record()
-        self._late = LateFirings(state)
+        self._late = RedeliveredFirings(state)
         self._kernel = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, lookback)
         self._kernel.head = max(self._kernel.head, lease.cursor.cursor)
         self._held = {name: HeldEvents.restore(state, _held_key(number)) for name, number in self._record.held.items()}
@@ -101,18 +103,18 @@ class Orderer:
 
     @property
     def at(self) -> Moment:
-        """How far the scope is."""
+        """The progress of the scope."""
         return Moment(self._kernel.head, self._again, self._record.wall, self._record.clock)
 
     @property
     def max_events(self) -> int:
-        """The most events of the log that the next batch takes."""
+        """Maximum events of the log in the next batch."""
         single = sum(pipeline.batch == "each" for pipeline in self._pipelines)
         return min(self._max_rows, max(1, MAX_RUNS // single)) if single else self._max_rows
 
     @property
     def waits_for_time(self) -> bool:
-        """Whether events wait or are held, so that the scope's clock must go on."""
+        """Whether events wait or are held, so that the scope time must advance."""
         return bool(len(self._kernel) or any(map(len, self._held.values())) or self._late)
 
     @property
@@ -126,23 +128,23 @@ class Orderer:
 
     @property
     def holding(self) -> list[str]:
-        """The pipelines that hold followers of what failed."""
+        """The pipelines that hold followers of failed events."""
         return [pipeline.name for pipeline in self._pipelines if pipeline.on_failure == "hold"]
 
     @property
     def has_free(self) -> set[str]:
-        """Those of them that have events for a run, once they have no open run."""
+        """The pipelines of `holding` that have events for a run, as soon as they have no open run."""
         return {pipe.name for pipe in self._pipelines if pipe.on_failure == "hold" and self._holds.has_free(pipe)}
 
     def has_news(self, idle: Collection[str]) -> bool:
-        """Whether one of these, which have no open run, may have a run now since its dead letters are others: asks the API."""
+        """Whether one of the `idle` pipelines may have a run now because its dead letters changed. Queries the API."""
         return any(pipe.on_failure == "hold" and pipe.name in idle and self._holds.has_news(pipe) for pipe in self._pipelines)
 
     def order(self, bounds: Bounds, idle: Collection[str] = (), returned: Sequence[Run] = ()) -> Ordered:
-        """Order one batch of the log. It may end before `bounds.to`, where events are large.
+        """Order one batch of the log. It may end before `bounds.to` if events are large.
 
-        `idle` are the pipelines without an open run: of those that hold followers they alone get runs. `returned` are open runs of them
-        that failed and that have several events.
+        `idle` are pipelines without an open run; among pipelines that hold followers, only these get runs. `returned`
+        are their failed runs with several events.
 
         Raises:
             PipelineError: The log no longer has an event that the scope needs.
@@ -150,7 +152,7 @@ class Orderer:
         arrived = self._reader.read(bounds.after, bounds.to)
         if arrived.num_rows:
             bounds = bounds._replace(to=arrived.column("seq")[-1].as_py())
-        self._reader.look_ahead(bounds.to)
+        self._reader.prefetch(bounds.to)
         step = self._kernel.step(arrived, bounds.clock)
         self._recent.add(arrived)
         plan = RunPlan(self._batch + 1)
@@ -160,12 +162,12 @@ class Orderer:
         records = [each for each in self._reader.redeliveries(bounds.again_after, bounds.again_to) if self._is_due(each)]
         joined, passed = self._late.take([each for each in records if each.trigger is not None], step.seqs, self._kernel)
         memory = _Memory()
-        self._hand_on(plan, self._in_parts(released, joined), memory, bounds.clock)
+        self._distribute(plan, self._in_parts(released, joined), memory, bounds.clock)
         fired, new = new_to_pipelines(passed, self._pipelines)
         if fired:
-            self._hand_on(plan, self._in_parts(self._positions.of(fired), fired, only=True), memory, bounds.clock, new)
-        self._redriven(plan, [each for each in records if each.letter is not None and each.scope == self._lease.scope])
-        self._cut_held(plan, bounds.clock, idle)
+            self._distribute(plan, self._in_parts(self._positions.of(fired), fired, only=True), memory, bounds.clock, new)
+        self._plan_redriven(plan, [each for each in records if each.dead_letter is not None and each.scope == self._lease.scope])
+        self._plan_held(plan, bounds.clock, idle)
         self._record.wall, self._record.clock = bounds.wall, bounds.clock
         self._record.holds = histogram(self._record.holds, step.waited)
         self._record.hold_micros += int(step.waited.sum())
@@ -182,9 +184,9 @@ class Orderer:
         return Ordered(stored, plan.runs, len(step.seqs))
 
     def _in_parts(self, events: Slice, triggers: Mapping[int, Sequence[str]], *, only: bool = False) -> Iterator[tuple[Slice, pa.Table]]:
-        """Yield the events in order in parts that fit in memory, with their rows.
+        """Yield the events in order, with their rows, in parts that fit in memory.
 
-        `triggers`, by seq, are further triggers of an event, or its only ones.
+        `triggers`, by seq, are additional triggers of an event, or with `only` its only ones.
         """
         start = 0
         while start < len(events):
@@ -198,16 +200,16 @@ class Orderer:
             yield part, part.table(rows)
 
     def _first_rows(self, seqs: Rows) -> pa.Table:
-        """Return the first of these events as LOG_SCHEMA: all, or as many as have MAX_BATCH_BYTES."""
-        found: list[pa.Table] = []
-        at, size, room = 0, len(seqs) if self._recent.has(seqs).all() else _FIRST_PICKED, MAX_BATCH_BYTES
-        while at < len(seqs) and room > 0:
+        """Return the first of these events as LOG_SCHEMA: all, or the first within MAX_BATCH_BYTES."""
+        parts: list[pa.Table] = []
+        at, size, remaining = 0, len(seqs) if self._recent.has(seqs).all() else _FIRST_ROWS, MAX_BATCH_BYTES
+        while at < len(seqs) and remaining > 0:
             rows = self._rows(seqs[at : at + size])
-            found.append(first_within(rows, "payload", room))
-            if found[-1].num_rows < rows.num_rows:
+            parts.append(first_within(rows, "payload", remaining))
+            if parts[-1].num_rows < rows.num_rows:
                 break
-            at, size, room = at + size, 2 * size, room - rows.nbytes
-        return found[0] if len(found) == 1 else pa.concat_tables(found)
+            at, size, remaining = at + size, 2 * size, remaining - rows.nbytes
+        return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
     def _rows(self, seqs: Rows) -> pa.Table:
         """Return the events with these seqs as LOG_SCHEMA, in this order."""
@@ -217,16 +219,16 @@ class Orderer:
         if here.all():
             return self._recent.take(seqs)
         ascending = np.sort(seqs)
-        picked = self._reader.pick(np.sort(seqs[~here]).tolist())
+        picked = self._reader.get_by_seq(np.sort(seqs[~here]).tolist())
         if here.any():
             picked = pa.concat_tables([self._recent.take(np.sort(seqs[here])), picked]).sort_by("seq")
         return picked.take(pa.array(np.searchsorted(ascending, seqs)))
 
     def _is_due(self, record: Redelivery) -> bool:
-        """Whether the redelivery is this scope's: of those before the scope began, the late firings on its own events only."""
+        """Whether the redelivery is for this scope. From before the scope began, only late firings on its own events are."""
         return record.id > self._lease.begin_again or (record.trigger is not None and record.seq > self._lease.begin_seq)
 
-    def _hand_on(
+    def _distribute(
         self,
         plan: RunPlan,
         parts: Iterator[tuple[Slice, pa.Table]],
@@ -234,12 +236,12 @@ class Orderer:
         now: int,
         new: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Plan the runs of pipelines that take events at once, and hold the events of the others.
+        """Plan runs of pipelines without batching, and hold the events of the others.
 
-        With `new`, a pipeline gets those of its events alone: it has had the others.
+        With `new`, a pipeline gets only these events: it has had the others.
         """
         for part, table in parts:
-            kept = memory.takes(table)
+            in_memory = memory.takes(table)
             for pipeline, rows in zip(self._pipelines, route(table.column("triggers"), self._pipelines), strict=True):
                 if new is not None:
                     rows = rows[np.isin(part.seqs[rows], new.get(pipeline.name, []))]  # noqa: PLW2901
@@ -250,41 +252,41 @@ class Orderer:
                 if pipeline.batch not in ("micro", "each") or pipeline.on_failure == "hold" or self._holds_for(pipeline.name):
                     self._held_for(pipeline.name).append(mine.seqs, mine.positions, mine.marks, now)
                     continue
-                events = (table if everything else table.take(pa.array(rows))) if kept else None
+                events = (table if everything else table.take(pa.array(rows))) if in_memory else None
                 if pipeline.batch == "micro":
                     plan.add(pipeline, mine, events)
                     continue
                 for row in range(len(mine)):
                     plan.add(pipeline, mine.take(np.array([row])), None if events is None else events.slice(row, 1))
 
-    def _redriven(self, plan: RunPlan, letters: Sequence[Redelivery]) -> None:
-        """Plan a run for each dead letter that is tried again, with the slice that it had."""
-        named = {pipeline.name: pipeline for pipeline in self._pipelines}
-        for letter in letters:
-            seqs = numbers_of([(first, last) for first, last in letter.seqs])
+    def _plan_redriven(self, plan: RunPlan, redriven: Sequence[Redelivery]) -> None:
+        """Plan a run for each redriven dead letter, with its original slice."""
+        by_name = {pipeline.name: pipeline for pipeline in self._pipelines}
+        for record in redriven:
+            seqs = numbers_of([(first, last) for first, last in record.seqs])
             if not len(seqs):
                 continue
-            events = self._positions.of(seqs.tolist()) if letter.slice is None else Slice.unpack(letter.slice)
-            name = letter.pipeline or ""
-            plan.add(named.get(name, name), events, part=f"again{letter.id}", letter=letter.letter)
+            events = self._positions.of(seqs.tolist()) if record.slice is None else Slice.unpack(record.slice)
+            name = record.pipeline or ""
+            plan.add(by_name.get(name, name), events, part=f"again{record.id}", dead_letter=record.dead_letter)
 
-    def _cut_held(self, plan: RunPlan, now: int, idle: Collection[str]) -> None:
-        """Plan the runs of held events that are due, and of all that is held for a pipeline that the project no longer has."""
-        named = {pipeline.name: pipeline for pipeline in self._pipelines}
+    def _plan_held(self, plan: RunPlan, now: int, idle: Collection[str]) -> None:
+        """Plan runs of held events that are due, and of all events that are held for removed pipelines."""
+        by_name = {pipeline.name: pipeline for pipeline in self._pipelines}
         for pipe in self._pipelines:
             for due in self._holds.runs(pipe, now) if pipe.on_failure == "hold" and pipe.name in idle else ():
                 plan.add(pipe, due)
         full = set[str]()  # pipelines whose further sequences wait for the next plan
-        for sequence, held in sorted(self._held.items(), key=lambda item: _turn(item[0])):
+        for sequence, held in sorted(self._held.items(), key=lambda item: _sequence_order(item[0])):
             name = sequence.partition("/")[0]
-            pipeline = named.get(name)
+            pipeline = by_name.get(name)
             if name in full or (pipeline is not None and pipeline.on_failure == "hold"):
                 continue
             if pipeline is None:
-                sizes = [min(REMOVED_AT_ONCE, len(held) - start) for start in range(0, len(held), REMOVED_AT_ONCE)]
+                sizes = [min(MAX_REMOVED_EVENTS, len(held) - start) for start in range(0, len(held), MAX_REMOVED_EVENTS)]
             else:
                 sizes = due_batches(pipeline.batch, len(held), held.first, held.last, now)
-                # What an earlier policy held may be any number.
+                # An earlier policy may have held any number.
                 if pipeline.batch == "micro" or (sequence != name and pipeline.batch != "each"):
                     sizes = [min(self._max_rows, len(held) - start) for start in range(0, len(held), self._max_rows)]
             for size in sizes[:MAX_RUNS]:
@@ -305,7 +307,7 @@ class Orderer:
         return self._held[name]
 
     def _changes(self) -> dict[str, bytes | None]:
-        """Return what changed in the state since the last plan."""
+        """Return the changes of the state since the last plan."""
         changes: dict[str, bytes | None] = dict(self._kernel.changes())
         for name, held in list(self._held.items()):
             changes |= held.changes()
@@ -319,14 +321,14 @@ class Orderer:
 
     def _cursor(self, bounds: Bounds, released: int) -> Cursor:
         kernel = self._kernel
-        longest = waits(*kernel.oldest(_MAX_WAITS), bounds.clock)
+        waiting = waits(*kernel.oldest(_MAX_WAITS), bounds.clock)
         report = ScopeReport(
             released=released,
             held=sum(map(len, self._held.values())),
-            longest=longest[0].seconds if longest else 0.0,
+            longest=waiting[0].seconds if waiting else 0.0,
             holds=self._record.holds,
             hold_seconds=self._record.hold_micros / _MICROS,
-            waits=longest,
+            waits=waiting,
             lookback=self._lookback / _MICROS,
         )
         needed = [held.lowest for held in self._held.values() if held.lowest is not None]
@@ -347,23 +349,23 @@ class Orderer:
 
 
 class _Memory:
-    """The tables that a plan keeps in memory: at most MAX_BATCH_BYTES, and the first in any case."""
+    """Tracks the tables that a plan retains in memory: up to MAX_BATCH_BYTES, and the first in any case."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def takes(self, table: pa.Table) -> bool:
-        """Whether the plan keeps this table too."""
-        kept = self._bytes == 0 or self._bytes + table.nbytes <= MAX_BATCH_BYTES
-        self._bytes += table.nbytes if kept else 0
-        return kept
+        """Return whether the plan also retains this table."""
+        fits = self._bytes == 0 or self._bytes + table.nbytes <= MAX_BATCH_BYTES
+        self._bytes += table.nbytes if fits else 0
+        return fits
 
 
 def pending_events(state: Mapping[str, bytes]) -> tuple[Rows, dict[str, Rows]]:
-    """Return the seqs of the events that wait in a scope of this state, and of those that are held, by pipeline.
+    """Return the seqs of the waiting events of a state, and of the held events by pipeline.
 
     Raises:
-        ValueError: It is not a whole state of this version.
+        ValueError: It is not a complete state of this version.
     """
     record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if _RECORD in state else _Record()
     waiting = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, 0).waiting.seq
@@ -373,8 +375,8 @@ def pending_events(state: Mapping[str, bytes]) -> tuple[Rows, dict[str, Rows]]:
     return waiting, {name: np.concatenate(parts) for name, parts in held.items()}
 
 
-def _turn(sequence: str) -> tuple[str, int]:
-    """Return where a sequence of held events comes among those of its pipeline, where nothing is held because of a failure any more."""
+def _sequence_order(sequence: str) -> tuple[str, int]:
+    """Return the sort key of a sequence among those of its pipeline, for pipelines that no longer hold followers."""
     name, slash, kind = sequence.partition("/")
     return name, KINDS.index(slash + kind)
 

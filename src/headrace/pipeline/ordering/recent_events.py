@@ -1,4 +1,4 @@
-"""Events that were read a short time ago, so that what waits briefly need not be read twice."""
+"""Cache of recently read events, so that events that wait briefly are not read twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_RECENT_BYTES: Final = 64 * 1024 * 1024
 
 
 class RecentEvents:
-    """The events of the last batches, at most MAX_RECENT_BYTES beside those of the last one. Each table has consecutive seqs."""
+    """The events of the last batches: up to MAX_RECENT_BYTES beside those of the last one. Each table has consecutive seqs."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
@@ -22,7 +22,7 @@ class RecentEvents:
         self._bytes = 0
 
     def add(self, events: pa.Table) -> None:
-        """Keep these events, and drop the oldest where they are too many."""
+        """Add these events, and drop the oldest ones beyond the limit."""
         if not events.num_rows:
             return
         self._tables.append(events)
@@ -33,19 +33,19 @@ class RecentEvents:
         self._end = self._first + np.array([table.num_rows for table in self._tables], dtype=np.int64)
 
     def has(self, seqs: Rows) -> Flags:
-        """Return for each seq whether the event is at hand."""
+        """Return for each seq whether the event is cached."""
         if not self._tables:
             return np.zeros(len(seqs), dtype=np.bool_)
         at = np.searchsorted(self._first, seqs, side="right") - 1
         return (at >= 0) & (seqs < self._end[at])
 
     def take(self, seqs: Rows) -> pa.Table:
-        """Return the events of these seqs, all of which are at hand, in this order."""
+        """Return these events, all of which are cached, in this order."""
         at = np.searchsorted(self._first, seqs, side="right") - 1
         used = np.unique(at)
         starts = np.cumsum([0, *(self._tables[number].num_rows for number in used.tolist()[:-1])])
-        place = np.searchsorted(used, at)
-        rows = starts[place] + (seqs - self._first[at])
+        index = np.searchsorted(used, at)
+        rows = starts[index] + (seqs - self._first[at])
         table = self._tables[used[0]] if len(used) == 1 else pa.concat_tables([self._tables[number] for number in used.tolist()])
         if len(rows) == table.num_rows and (rows[1:] - rows[:-1] == 1).all():
             return table

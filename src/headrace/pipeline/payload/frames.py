@@ -9,37 +9,37 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from headrace.pipeline.payload.arrow_parser import shown, structs
+from headrace.pipeline.payload.arrow_parser import nullable, structs
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
 
 
-class Frames:
-    """The tables of one batch as DataFrames, in one partition each; pipelines that take the same events share one."""
+class DataFrames:
+    """The tables of one batch as DataFrames with one partition each. Pipelines that take the same events share one."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._making = threading.Lock()
-        self._made: dict[int, tuple[pa.Table, DataFrame]] = {}
+        self._lock = threading.Lock()
+        self._created: dict[int, tuple[pa.Table, DataFrame]] = {}
         self._parsed: dict[tuple[int, str], tuple[pa.Table, DataFrame | None]] = {}
 
     def of(self, table: pa.Table) -> DataFrame:
-        """Return the table as a DataFrame of EVENTS: its buffers go to the JVM as they are."""
-        with self._making:
-            known = self._made.get(id(table))
+        """Return the table as a DataFrame of EVENTS. Its buffers go to the JVM unchanged."""
+        with self._lock:
+            known = self._created.get(id(table))
             if known is None:
-                known = self._made[id(table)] = table, self._frame(table, EVENTS)
+                known = self._created[id(table)] = table, self._frame(table, EVENTS)
             return known[1]
 
     def parsed(self, table: pa.Table, schema: StructType, *, exact: bool) -> DataFrame | None:
-        """Return the table as a DataFrame of PIPELINE_COLUMNS, its payloads parsed here; None where that is better left to Spark.
+        """Return the table as a DataFrame of PIPELINE_COLUMNS with its payloads parsed here, or None if Spark must parse them.
 
-        `exact`: no payload may have a field that the schema has not, nor a value where its type is unknown.
+        `exact`: no payload may have a field that is not in the schema, or a value for a field of unknown type.
         """
         key = id(table), f"{exact} {schema.json()}"
-        with self._making:
+        with self._lock:
             if key not in self._parsed:
                 columns = structs(table.column("payload"), schema, exact=exact)
-                self._parsed[key] = table, None if columns is None else self._with_payload(table, columns, shown(schema))
+                self._parsed[key] = table, None if columns is None else self._with_payload(table, columns, nullable(schema))
             return self._parsed[key][1]
 
     def _with_payload(self, table: pa.Table, payload: pa.StructArray, schema: StructType) -> DataFrame:

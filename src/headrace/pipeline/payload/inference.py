@@ -1,4 +1,4 @@
-"""The types of JSON payloads, as Spark would infer them, without a job of Spark's."""
+"""Infer the types of JSON payloads as Spark would, without a Spark job."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _decoder = msgspec.json.Decoder()
 
 
 class InferenceUndecided(Exception):
-    """These payloads hold what is better left to Spark."""
+    """Only Spark can infer the types of these payloads."""
 
 
 class OutOfRange(Exception):
-    """A payload has a number that no double holds. The message is the number."""
+    """A payload has a number beyond the range of a double. The message is the number."""
 
 
 def types_of(payloads: Iterable[str]) -> StructType:
-    """Return a struct that holds all payloads; what was null in each of them is of type null.
+    """Return a struct for all payloads. A field that is null in all of them has type null.
 
-    An integer beyond 64 bits is of type string: its text is exact.
+    An integer beyond 64 bits has type string: its text is exact.
 
     Raises:
-        Unsure: One of them is no object.
-        OutOfRange: One of them has a number that no double holds.
+        InferenceUndecided: One of them is not an object.
+        OutOfRange: One of them has a number beyond the range of a double.
     """
     merged: DataType = StructType([])
     for text in payloads:
@@ -65,22 +65,22 @@ def types_of(payloads: Iterable[str]) -> StructType:
     return merged
 
 
-def misfit(known: DataType, found: DataType, path: str = "") -> Misfit | None:
+def misfit(known: DataType, inferred: DataType, path: str = "") -> Misfit | None:
     """Return the first field whose values do not fit the known type: its path and both types. A string takes anything, as JSON text."""
-    if isinstance(known, StringType | NullType) or isinstance(found, NullType):
+    if isinstance(known, StringType | NullType) or isinstance(inferred, NullType):
         return None
-    if isinstance(known, StructType) and isinstance(found, StructType):
+    if isinstance(known, StructType) and isinstance(inferred, StructType):
         kinds = {field.name: field.dataType for field in known}
-        pairs = ((field, kinds.get(field.name, NullType())) for field in found)
+        pairs = ((field, kinds.get(field.name, NullType())) for field in inferred)
         each = (misfit(kind, field.dataType, f"{path}.{field.name}" if path else field.name) for field, kind in pairs)
         return next((odd for odd in each if odd is not None), None)
-    if isinstance(known, ArrayType) and isinstance(found, ArrayType):
-        return misfit(known.elementType, found.elementType, f"{path}[]")
-    return None if widest(known, found) == known else (path, known, found)
+    if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
+        return misfit(known.elementType, inferred.elementType, f"{path}[]")
+    return None if widest(known, inferred) == known else (path, known, inferred)
 
 
 def widest(one: DataType, other: DataType) -> DataType:
-    """Return the narrowest type that holds the values of both: numbers widen, what does not go together becomes text."""
+    """Return the narrowest type for the values of both: numbers widen, incompatible types become text."""
     if one == other or isinstance(other, NullType):
         return one
     if isinstance(one, NullType):
@@ -93,7 +93,7 @@ def widest(one: DataType, other: DataType) -> DataType:
 
 
 def merged(one: StructType, other: StructType) -> StructType:
-    """Return a struct with the fields of both, each as wide as both need."""
+    """Return a struct with the fields of both, each with the widest type."""
     fields = {field.name: field.dataType for field in one}
     for field in other:
         fields[field.name] = widest(fields.get(field.name, NullType()), field.dataType)
@@ -101,7 +101,7 @@ def merged(one: StructType, other: StructType) -> StructType:
 
 
 def in_order(kind: DataType) -> DataType:
-    """Return the type with the fields of each struct in order of their names, as Spark has them."""
+    """Return the type with the fields of each struct sorted by name, as in Spark."""
     if isinstance(kind, ArrayType):
         return ArrayType(in_order(kind.elementType))
     if isinstance(kind, StructType):
@@ -110,20 +110,22 @@ def in_order(kind: DataType) -> DataType:
 
 
 def without_nulls(kind: DataType) -> DataType | None:
-    """Return the type without fields of which no value is known; None where nothing is left."""
+    """Return the type without fields that were always null, or None if no field is left."""
     if isinstance(kind, NullType):
         return None
     if isinstance(kind, ArrayType):
         element = without_nulls(kind.elementType)
         return None if element is None else ArrayType(element)
     if isinstance(kind, StructType):
-        kept = [(field.name, without_nulls(field.dataType)) for field in kind]
-        return StructType([StructField(name, left) for name, left in kept if left is not None]) if any(left for _, left in kept) else None
+        fields = [(field.name, without_nulls(field.dataType)) for field in kind]
+        return (
+            StructType([StructField(name, left) for name, left in fields if left is not None]) if any(left for _, left in fields) else None
+        )
     return kind
 
 
 def with_text(kind: DataType) -> DataType:
-    """Return the type with text in place of types that Spark infers and this module does not know: integers beyond 64 bits."""
+    """Return the type with text in place of decimals, which Spark infers for integers beyond 64 bits."""
     if isinstance(kind, ArrayType):
         return ArrayType(with_text(kind.elementType))
     if isinstance(kind, StructType):
@@ -135,7 +137,7 @@ def _decoded(text: str) -> Any:
     try:
         return _decoder.decode(text)
     except msgspec.DecodeError:
-        return json.loads(text, parse_float=_float)  # what msgspec says does not name the number
+        return json.loads(text, parse_float=_float)  # the error of msgspec does not name the number
 
 
 def _float(text: str) -> float:

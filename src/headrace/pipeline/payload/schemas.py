@@ -1,7 +1,8 @@
-"""The schema of each pipeline's payloads: declared, or learned from what came.
+"""The schema of each pipeline's payloads: declared, or learned from its events.
 
-A learned field of a pipeline with a table keeps the type of its first value, so that the table's columns keep theirs; one that was null at
-first is text, and takes any value as JSON text. A value that does not fit fails its run. Without a table, a field widens.
+A learned field of a pipeline with a table keeps the type of its first value, so that the table's columns keep theirs. A
+field that was null at first is text, and takes any value as JSON text. A value that does not fit fails its run. Without
+a table, a field widens.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructF
 
 from headrace.durable_files import replace_file
 from headrace.errors import TypeConflict
-from headrace.pipeline.payload.arrow_parser import shown
-from headrace.pipeline.payload.frames import Frames, payloads
+from headrace.pipeline.payload.arrow_parser import nullable
+from headrace.pipeline.payload.frames import DataFrames, payloads
 from headrace.pipeline.payload.inference import (
     InferenceUndecided,
     Misfit,
@@ -37,13 +38,13 @@ from headrace.project import Pipeline
 
 
 class PayloadSchemas:
-    """Learned schemas, one JSON file for each pipeline in `folder`, which is kept as long as the tables."""
+    """Learned schemas, one JSON file for each pipeline in `folder`. They live as long as the tables."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, StructType] = {}
 
-    def apply(self, pipeline: Pipeline, table: pa.Table, frames: Frames) -> DataFrame:
+    def apply(self, pipeline: Pipeline, table: pa.Table, frames: DataFrames) -> DataFrame:
         """Return the events (ORDERED_SCHEMA) as PIPELINE_COLUMNS, their payloads parsed by the declared schema, or by a learned one.
 
         Raises:
@@ -57,25 +58,26 @@ class PayloadSchemas:
         return parse(events, self.learn(pipeline, events, table) if pipeline.payload is None else pipeline.payload)
 
     def learn(self, pipeline: Pipeline, events: DataFrame, table: pa.Table | None = None) -> StructType:
-        """Return a schema that holds every payload of `events`, and all the pipeline had before, with unknown types as text.
+        """Return a schema for all payloads of `events` and of earlier ones, with unknown types as text.
 
-        `table` has the same events, where they are here.
+        `table` has the same events, if they are in memory.
 
         Raises:
-            TypeConflict: The pipeline has a table, and a value does not fit the type of its field; or no double holds a number.
+            TypeConflict: The pipeline has a table, and a value does not fit the type of its field; or a number is
+                beyond the range of a double.
         """
         known = self._of(pipeline.name)
-        named, found = _types(events, table)
+        named, inferred = _types(events, table)
         if pipeline.table is not None:
-            found = _kept(known, found, pipeline.name, events)
-        widened = merged(known, found)
+            inferred = _checked(known, inferred, pipeline.name, events)
+        widened = merged(known, inferred)
         if widened != known:
             # Fields that were null in every event so far are known by name only.
-            widened = merged(merged(known, _names(named())), found)
-            widened = widened if pipeline.table is None else shown(widened)
+            widened = merged(merged(known, _names(named())), inferred)
+            widened = widened if pipeline.table is None else nullable(widened)
             self._write(pipeline.name, widened)
         self._known[pipeline.name] = widened
-        return shown(widened)
+        return nullable(widened)
 
     def _of(self, pipeline: str) -> StructType:
         if pipeline not in self._known:
@@ -97,7 +99,7 @@ def schemas_folder(tables: Path, scope: str) -> Path:
 
 
 def parse(events: DataFrame, schema: StructType | str) -> DataFrame:
-    """EVENTS -> PIPELINE_COLUMNS: the payload as a struct of this schema; left as JSON text where the schema has no fields."""
+    """EVENTS -> PIPELINE_COLUMNS: the payload as a struct of this schema, or as JSON text if the schema has no fields."""
     events = events.select(*EVENTS.names)
     if schema:
         events = events.withColumn("payload", functions.from_json("payload", schema))
@@ -106,7 +108,7 @@ def parse(events: DataFrame, schema: StructType | str) -> DataFrame:
 
 @lru_cache
 def _of_ddl(text: str) -> StructType:
-    """Return a declared schema; without fields where Spark alone understands it, or is to say what is wrong with it."""
+    """Return a declared schema, without fields if only Spark can parse it or must report its error."""
     try:
         kind = DataType.fromDDL(text) if text else None
     except ParseException:
@@ -115,7 +117,7 @@ def _of_ddl(text: str) -> StructType:
 
 
 def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], StructType], StructType]:
-    """Return the payloads' fields, and their types where one is known; the former only where it is asked for."""
+    """Return a function that returns the payloads' fields, and the fields with known types."""
     if table is not None:
         try:
             types = in_order(types_of(payloads(table)))
@@ -130,7 +132,7 @@ def _types(events: DataFrame, table: pa.Table | None) -> tuple[Callable[[], Stru
 
 
 def _out_of_range(table: pa.Table) -> TypeConflict:
-    """Return an error that names the first event with a number that no double holds."""
+    """Return an error that names the first event with a number beyond the range of a double."""
     for event, payload in zip(table.column("id").to_pylist(), payloads(table), strict=True):
         try:
             types_of([payload])
@@ -144,15 +146,15 @@ def _out_of_range(table: pa.Table) -> TypeConflict:
     raise AssertionError("one of the payloads has such a number")
 
 
-def _kept(known: StructType, found: StructType, pipeline: str, events: DataFrame) -> StructType:
-    """Return what was found beside the known types, which stay: the fields that are text already take what was found as text.
+def _checked(known: StructType, inferred: StructType, pipeline: str, events: DataFrame) -> StructType:
+    """Return the inferred types, with text for fields that are already known as text.
 
     Raises:
         TypeConflict: A value does not fit.
     """
-    odd = misfit(known, found)
+    odd = misfit(known, inferred)
     if odd is None:
-        return _struct(_as_known(known, found))
+        return _struct(_as_known(known, inferred))
     event, (path, kind, other) = _first_misfit(known, events) or (None, odd)
     raise TypeConflict(
         f"the payload of the event {event!r} does not fit: the field {path!r} was learned as {kind.simpleString()}, "
@@ -162,7 +164,7 @@ def _kept(known: StructType, found: StructType, pipeline: str, events: DataFrame
 
 
 def _first_misfit(known: StructType, events: DataFrame) -> tuple[str, Misfit] | None:
-    """Return the id of the first event whose payload does not fit, and how; None where Spark alone can read that payload."""
+    """Return the id and the misfit of the first event whose payload does not fit, or None if only Spark can read that payload."""
     for row in events.select("id", "payload").toLocalIterator():
         try:
             kind = types_of([row.payload])
@@ -174,16 +176,16 @@ def _first_misfit(known: StructType, events: DataFrame) -> tuple[str, Misfit] | 
     return None
 
 
-def _as_known(known: DataType, found: DataType) -> DataType:
-    """Return the found type with those parts as text that are known as text."""
+def _as_known(known: DataType, inferred: DataType) -> DataType:
+    """Return the inferred type, with text for parts that are known as text."""
     if isinstance(known, StringType):
         return known
-    if isinstance(known, StructType) and isinstance(found, StructType):
+    if isinstance(known, StructType) and isinstance(inferred, StructType):
         kinds = {field.name: field.dataType for field in known}
-        return StructType([StructField(field.name, _as_known(kinds.get(field.name, NullType()), field.dataType)) for field in found])
-    if isinstance(known, ArrayType) and isinstance(found, ArrayType):
-        return ArrayType(_as_known(known.elementType, found.elementType))
-    return found
+        return StructType([StructField(field.name, _as_known(kinds.get(field.name, NullType()), field.dataType)) for field in inferred])
+    if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
+        return ArrayType(_as_known(known.elementType, inferred.elementType))
+    return inferred
 
 
 def _inferred(events: DataFrame, *, drop_nulls: bool) -> StructType:

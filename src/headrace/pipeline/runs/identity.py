@@ -1,6 +1,6 @@
 """The identity of a run's rows: log, scope, incarnation, pipeline and batch, and a digest of the events.
 
-Each file of a table, or each commit, has it.
+Each file of a Parquet table and each commit of a Delta table has it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """One run of a pipeline within its scope, and the table that gets its rows. `part` tells apart the runs of one batch."""
+    """One run of a pipeline within its scope, and the table for its rows. `part` distinguishes the runs of one batch."""
 
     table: str
     pipeline: str
@@ -53,8 +53,8 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The rows of a run that a table has: the attempt that made them, and their number."""
+class StoredRun:
+    """The stored rows of a run: the attempt that stored them, and their number."""
 
     attempt: int
     rows: int
@@ -62,7 +62,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """The identity of a run's rows, as a table has it."""
+    """The identity of a run's rows, as stored in a table."""
 
     log: str
     scope: str
@@ -76,7 +76,7 @@ class RunIdentity:
 
     @classmethod
     def parsed(cls, metadata: str | None) -> RunIdentity | None:
-        """Return the identity that a file or commit has; None where it has none."""
+        """Return the identity of a file or commit, or None if it has none."""
         try:
             return cls(**_parsed(metadata))
         except TypeError:
@@ -90,7 +90,7 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The log and the scope that a sink stores the runs of. A scope that was reset has another `incarnation`, and begins with batch 0."""
+    """The log and the scope whose runs a sink stores. A reset scope has another `incarnation`, and begins with batch 0."""
 
     log: str
     scope: str
@@ -98,7 +98,7 @@ class Origin:
 
     @property
     def writer(self) -> Writer:
-        """What a table knows of the origin."""
+        """The writer that a table records for this origin."""
         return Writer(self.scope, self.log)
 
     def key(self, *parts: str | int) -> str:
@@ -106,39 +106,39 @@ class Origin:
         text = json.dumps([self.log, self.scope, self.incarnation, *parts])
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
-    def metadata(self, place: RunKey, attempt: Attempt) -> str:
+    def metadata(self, key: RunKey, attempt: Attempt) -> str:
         """Return the identity of the rows that this attempt stores, as JSON."""
-        return json.dumps(self._run(place) | {"digest": attempt.digest, "attempt": attempt.number, "run_id": attempt.run_id})
+        return json.dumps(self._run(key) | {"digest": attempt.digest, "attempt": attempt.number, "run_id": attempt.run_id})
 
-    def is_of(self, place: RunKey, metadata: str | None) -> bool:
-        """Return whether the metadata of a file or commit says that it is this run."""
-        found = _parsed(metadata)
-        return {name: found.get(name) for name in self._run(place)} == self._run(place)
+    def is_of(self, key: RunKey, metadata: str | None) -> bool:
+        """Return whether the metadata of a file or commit is that of this run."""
+        stored = _parsed(metadata)
+        return {name: stored.get(name) for name in self._run(key)} == self._run(key)
 
-    def check(self, place: RunKey, digest: str, metadata: str | None, where: str) -> int:
+    def check(self, key: RunKey, digest: str, metadata: str | None, where: str) -> int:
         """Compare the identity found at `where` with the run; return the number of the attempt that stored it.
 
         Raises:
             RunConflict: The rows are of other events, or of another run.
         """
-        found = _parsed(metadata)
-        if not self.is_of(place, metadata):
+        stored = _parsed(metadata)
+        if not self.is_of(key, metadata):
             raise RunConflict(
-                f"{where} has the place of batch {place.batch} of the pipeline {place.pipeline!r}, and does not say that it is this run.",
+                f"{where} has the place of batch {key.batch} of the pipeline {key.pipeline!r}, and does not say that it is this run.",
                 hint="Another program wrote it. Move it out of the table, and start the pipeline again.",
             )
-        if found.get("digest") != digest:
+        if stored.get("digest") != digest:
             raise RunConflict(
-                f"The table {place.table!r} has rows of other events for batch {place.batch} of the pipeline {place.pipeline!r}: "
-                f"{where} was made from events with the digest {found.get('digest')}, the batch has {digest}.",
+                f"The table {key.table!r} has rows of other events for batch {key.batch} of the pipeline {key.pipeline!r}: "
+                f"{where} was made from events with the digest {stored.get('digest')}, the batch has {digest}.",
                 hint="The database is older than the table. Restore a newer one, or reset the scope with: "
                 f"headrace scopes reset {quote(self.scope)} --from SEQ (the first event that the table does not have).",
             )
-        return int(found["attempt"])
+        return int(stored["attempt"])
 
-    def _run(self, place: RunKey) -> dict[str, Any]:
+    def _run(self, key: RunKey) -> dict[str, Any]:
         run: dict[str, Any] = {"log": self.log, "scope": self.scope, "incarnation": self.incarnation}
-        return run | {"pipeline": place.pipeline, "batch": place.batch, "part": place.part}
+        return run | {"pipeline": key.pipeline, "batch": key.batch, "part": key.part}
 
 
 def run_id(incarnation: str, name: str, batch: int, attempt: int) -> str:
@@ -147,7 +147,7 @@ def run_id(incarnation: str, name: str, batch: int, attempt: int) -> str:
 
 
 def digest_of(events: pa.Table) -> str:
-    """Return a digest of the events (columns seq, source, id) in their order. It does not depend on how the columns are cut into chunks."""
+    """Return a digest of the events (columns seq, source, id) in their order. Chunk boundaries do not affect it."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     for name in _DIGEST_COLUMNS:
         column = events.column(name)
@@ -171,7 +171,7 @@ def _text(chunk: pa.StringArray) -> memoryview:
 
 def _parsed(metadata: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(metadata) if metadata else None
+        fields = json.loads(metadata) if metadata else None
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
+        fields = None
+    return fields if isinstance(fields, dict) else {}

@@ -1,4 +1,4 @@
-"""Which events of a batch go to which pipelines."""
+"""Route the events of a batch to pipelines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def route(triggers: pa.ChunkedArray, pipelines: Sequence[Pipeline]) -> list[npt.
     """Return, for each pipeline, the rows whose triggers it takes, in order."""
     if not len(triggers):
         return [np.empty(0, dtype=np.int64) for _ in pipelines]
-    # Each group of triggers is looked at once; an expression of Spark's for each trigger would take many times as long.
+    # Each distinct group of triggers is matched once; a Spark expression per trigger would take many times as long.
     column = pc.binary_join(triggers, _SEPARATOR).combine_chunks().dictionary_encode()
     codes = column.indices.to_numpy()
     groups = [group.split(_SEPARATOR) if group else [] for group in column.dictionary.to_pylist()]

@@ -1,4 +1,4 @@
-"""A planned run, and how a plan of runs is made."""
+"""Planned runs, and the plan of a batch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.project import Pipeline, TableFormat
 from headrace.wire.pipelines.plans import OpenRun, PlannedRun
 
 _USUAL_BYTES: Final = 1024
-"""Bytes of a usual event, at most."""
+"""Size that counts as one event."""
 
 
 @dataclass(slots=True, eq=False)
 class Run:
     """One call of a pipeline, planned and without an outcome.
 
-    `events` are those of the slice as ORDERED_SCHEMA, where they are in memory. Of the attempts, `begun` is the last that began, `ended`
-    the last that ended.
+    `events` are those of the slice as ORDERED_SCHEMA, if they are in memory. `begun` is the last attempt that began,
+    `ended` the last that ended.
     """
 
     batch: int
@@ -32,7 +32,7 @@ class Run:
     part: str
     table: str | None
     format: TableFormat
-    letter: str | None
+    dead_letter: str | None
     slice: Slice
     events: pa.Table | None = None
     begun: int = 0
@@ -40,7 +40,7 @@ class Run:
 
     @classmethod
     def opened(cls, run: OpenRun) -> Run:
-        """Return the run that an earlier driver planned."""
+        """Return a run that an earlier driver planned."""
         return cls(
             run.batch,
             run.number,
@@ -48,7 +48,7 @@ class Run:
             run.part,
             run.table,
             "delta" if run.format == "delta" else "parquet",
-            run.letter,
+            run.dead_letter,
             Slice.unpack(run.data),
             begun=run.begun,
             ended=run.ended,
@@ -61,23 +61,23 @@ class Run:
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Return open runs in the order in which to execute them: by batch, and by part within a batch, redriven ones last."""
+    """Return open runs in order of execution: by batch, then by part, redriven ones last."""
 
-    def place(run: Run) -> tuple[int, bool, list[int]]:
-        redriven = run.letter is not None or run.part.startswith("again")
+    def sort_key(run: Run) -> tuple[int, bool, list[int]]:
+        redriven = run.dead_letter is not None or run.part.startswith("again")
         return run.batch, redriven, [int(number) for number in run.part.removeprefix("again").split(".") if number]
 
-    return sorted(runs, key=place)
+    return sorted(runs, key=sort_key)
 
 
 def size_of(events: pa.Table) -> int:
-    """Return how many events of the usual size these are: their number, and more where they are large."""
+    """Return the size of these events in events of `_USUAL_BYTES`, at least their number."""
     return int(max(events.num_rows, events.nbytes // _USUAL_BYTES))
 
 
 @dataclass(slots=True)
 class RunPlan:
-    """The runs of one batch in the making. Runs of equal slices share one, where the slice is the same object."""
+    """The runs of one batch that is being planned. Runs with the same slice object share its packed form."""
 
     batch: int
     runs: list[Run] = field(default_factory=list)
@@ -87,7 +87,13 @@ class RunPlan:
     _known: dict[int, tuple[Slice, int]] = field(default_factory=dict)
 
     def add(
-        self, pipeline: Pipeline | str, events: Slice, table: pa.Table | None = None, *, part: str | None = None, letter: str | None = None
+        self,
+        pipeline: Pipeline | str,
+        events: Slice,
+        table: pa.Table | None = None,
+        *,
+        part: str | None = None,
+        dead_letter: str | None = None,
     ) -> None:
         """Add a run of a pipeline: by its definition, or by the name of one that the project does not have."""
         name = pipeline if isinstance(pipeline, str) else pipeline.name
@@ -96,7 +102,7 @@ class RunPlan:
             self._parts[name] += 1
         output = None if isinstance(pipeline, str) else pipeline.table
         format: TableFormat = "parquet" if isinstance(pipeline, str) else pipeline.format
-        run = Run(self.batch, len(self.runs), name, part, output, format, letter, events, table)
+        run = Run(self.batch, len(self.runs), name, part, output, format, dead_letter, events, table)
         self.runs.append(run)
         first, last = int(np.min(events.seqs)), int(np.max(events.seqs))
         self.planned.append(
@@ -106,7 +112,7 @@ class RunPlan:
                 part=part,
                 table=output,
                 format=format if output else None,
-                letter=letter,
+                dead_letter=dead_letter,
                 events=len(events),
                 first=first,
                 last=last,

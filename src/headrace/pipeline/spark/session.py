@@ -33,9 +33,10 @@ _JVM: Final = (
     "-XX:ReservedCodeCacheSize=96m",
     "-XX:MaxDirectMemorySize=256m",
     "-Xshare:auto",
-    # Where Spark strips comments from the code that it made, its regular expression goes deeper than the default of 1 MiB at times.
+    # Spark strips comments from generated code with a recursive regular expression, which sometimes exceeds the default
+    # of 1 MiB.
     "-Xss16m",
-    # Without memory some of its threads end and the others wait for them, so it ends as a whole.
+    # Without memory some of its threads would end while others wait for them.
     "-XX:+ExitOnOutOfMemoryError",
     "-Duser.timezone=UTC",
 )
@@ -64,7 +65,8 @@ _CONF: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # What is larger than this goes to tasks as Arrow batches. Spark would make it part of the plan, and evaluate it there row by row.
+    # Larger tables go to tasks as Arrow batches. Spark would otherwise put them into the plan, and evaluate them row by
+    # row.
     "spark.sql.execution.arrow.localRelationThreshold": "1048576",
     "spark.python.daemon.module": PYTHON_DAEMON,
     "spark.python.worker.faulthandler.enabled": "false",
@@ -78,12 +80,13 @@ _HERE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 
 @contextmanager
 def open_session(
-    app: str, *, master: str, work: Path, conf: Mapping[str, str] | None = None, folders: Sequence[Path] = (), long_lived: bool = False
+    app: str, *, master: str, work: Path, conf: Mapping[str, str] | None = None, folders: Sequence[Path] = (), is_batch: bool = False
 ) -> Iterator[SparkSession]:
-    """Give a session whose logs, scratch files and generated Java home are under `work`; it is stopped at the end.
+    """Open a session whose logs, scratch files and generated Java home are under `work`; it is stopped at the end.
 
-    `conf` is what the user configures; it wins. What lies in `folders` is sent to the executors of a cluster. `long_lived`: what the
-    session will do is long enough for the JVM to compile it well, and needs more memory than a stream of small batches.
+    `conf` is the user's configuration, which has precedence. The modules in `folders` are sent to the executors of a
+    cluster. `is_batch`: the session runs long enough for the JVM to optimise, and needs more memory than a stream of
+    small batches.
 
     Raises:
         JavaError: No Java 17 or newer.
@@ -93,27 +96,28 @@ def open_session(
     check_reachable(master)
     work.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(find_java(work))
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # with an arena for each thread the JVM grows by hundreds of megabytes
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # with one arena per thread, the JVM grows by hundreds of megabytes
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     let_workers_start()
     os.environ["PYSPARK_PYTHON"] = _executors_python(master, conf)
-    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would tell of a failed batch a second time, at length
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would log a failed batch a second time, at length
     builder = SparkSession.Builder().appName(app).master(master)
-    for name, value in {**_configuration(master, work, long_lived=long_lived), **conf}.items():
+    for name, value in {**_configuration(master, work, is_batch=is_batch), **conf}.items():
         builder = builder.config(name, value)
     spark = _started(builder, master, work)
     with JvmWatch(spark.sparkContext):
         try:
-            if is_cluster(str(spark.sparkContext.master)):  # in a cluster's own driver there is a session already, whatever was asked for
+            # in a cluster's own driver there is a session already, whatever the options say
+            if is_cluster(str(spark.sparkContext.master)):
                 send_to_executors(spark.sparkContext, folders, work)
             yield spark
         finally:
-            with suppress(OSError, Py4JError):  # a JVM that died has nothing to stop, and what it died of is what to tell
+            with suppress(OSError, Py4JError):  # a JVM that died cannot be stopped, and the error that ended it is the one to report
                 spark.stop()
 
 
 def _executors_python(master: str, conf: Mapping[str, str]) -> str:
-    """Return the Python of the executors: this one beside this process, else what Spark's users name, and the one on their PATH."""
+    """Return the executors' Python: this one on this host, else the configured one, else `python3` on their PATH."""
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     if is_remote(master):
         return chosen or "python3"
@@ -130,7 +134,7 @@ def _started(builder: SparkSession.Builder, master: str, work: Path) -> SparkSes
 
 
 def cores_of(master: str) -> int:
-    """How many tasks a local master runs at a time; 2 for a cluster, whose cores are not ours to count."""
+    """Return how many tasks a local master runs concurrently, or 2 for a cluster, whose cores are unknown."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
     if local is None:
         return 2
@@ -139,7 +143,7 @@ def cores_of(master: str) -> int:
     return int(local[1] or 1)
 
 
-def _configuration(master: str, work: Path, *, long_lived: bool) -> dict[str, str]:
+def _configuration(master: str, work: Path, *, is_batch: bool) -> dict[str, str]:
     cores = str(cores_of(master))
     here = {} if is_remote(master) else {**_HERE, "spark.default.parallelism": cores, "spark.local.dir": str(work / "scratch")}
     log4j = work / "log4j2.properties"
@@ -147,11 +151,11 @@ def _configuration(master: str, work: Path, *, long_lived: bool) -> dict[str, st
     return {
         **_CONF,
         **here,
-        "spark.driver.memory": LONG_HEAP if long_lived else HEAP,
-        # At Spark's default of 200, a small batch that is grouped takes seconds.
+        "spark.driver.memory": LONG_HEAP if is_batch else HEAP,
+        # With Spark's default of 200, grouping a small batch takes seconds.
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.extraJavaOptions": " ".join(
-            [*(_LONG_JVM if long_lived else _JVM), f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]
+            [*(_LONG_JVM if is_batch else _JVM), f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]
         ),
     }

@@ -1,4 +1,4 @@
-"""The Spark session of a worker: made when a task first asks for it, shared by all of them, stopped at the end."""
+"""The Spark session of a worker: opened when a task first requests it, shared by all tasks, stopped at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TaskSession:
-    """A context manager; call it for the session. `functions` are those of the project that executors may have to run."""
+    """A context manager; call it for the session. `functions` are those of the project that executors may run."""
 
     def __init__(self, app: str, *, master: str, conf: Mapping[str, str], work: Path, functions: Iterable[Callable[..., Any]]) -> None:
         self._app = app
@@ -36,10 +36,12 @@ class TaskSession:
         """Return the session. Raises `JavaError` and `PipelineError` where it does not start."""
         with self._lock:
             if self._spark is None:
-                # a worker whose tasks ask for no Spark needs none, neither installed nor in memory
-                from headrace.pipeline.spark.code_shipping import ship
+                # late: a worker without Spark tasks needs Spark neither installed nor in memory
+                from headrace.pipeline.spark.code_shipping import ship_functions
                 from headrace.pipeline.spark.session import open_session
 
-                opened = open_session(self._app, master=self._master, conf=self._conf, work=self._work, folders=ship(self._functions))
+                opened = open_session(
+                    self._app, master=self._master, conf=self._conf, work=self._work, folders=ship_functions(self._functions)
+                )
                 self._spark = self._exits.enter_context(opened)
             return self._spark

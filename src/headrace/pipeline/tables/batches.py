@@ -1,7 +1,8 @@
-"""The batches that a table may have of a scope, durable beside its files: a table that is ahead of the database is found at the start.
+"""The batches of a scope that a table may have, durable beside its files. They show at the start that a table is ahead of the database.
 
-`_writers/<hash of the scope>-<hash of its incarnation>.batch` has a batch that no run in the table is after. A run raises it by RESERVED
-batches at a time, before its rows become visible. So a driver looks for few names, whatever the size of the table.
+`_writers/<hash of the scope>-<hash of its incarnation>.batch` has an upper bound of the batches in the table. A run
+raises it by RESERVED batches at a time, before its rows become visible. So a driver checks few names, whatever the size
+of the table.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ RESERVED: Final = 64
 
 
 class Later(Protocol):
-    """A sink that looks for later runs."""
+    """A sink that can find later runs."""
 
     def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
-        """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
+        """Return a batch after `batch`, up to `until`, of which the table has a run of the pipeline, or None."""
 
 
 class TableBatches:
-    """The batches that the tables in the folder `tables` may have of one origin. Several threads may call it."""
+    """The batches of one origin that the tables in the folder `tables` may have. Several threads may call it."""
 
     def __init__(self, tables: Path, origin: Origin) -> None:
         self._tables = tables

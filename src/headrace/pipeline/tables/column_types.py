@@ -1,6 +1,7 @@
-"""Whether rows fit a table: the names of their columns, and their types beside those that the table has.
+"""Check whether rows fit a table: the names and types of their columns.
 
-A table's column keeps its type. A narrower type of the rows is widened where no value changes; any other difference is refused.
+A table's column keeps its type. A narrower type of the rows is widened if no value changes; any other difference is
+rejected.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from headrace.errors import TypeConflict
 
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
-"""The decimal digits of an integer, by its bits."""
+"""The decimal digits of an integer, by its number of bits."""
 
 
 def check_names(schema: StructType) -> None:
-    """Raise `TypeConflict` where two columns, or two fields of one struct, have one name. Like Spark, take no notice of case."""
+    """Raise `TypeConflict` if two columns, or two fields of one struct, have the same name. Like Spark, ignore case."""
     for where, struct in _structs("", schema):
         counts = Counter(name.lower() for name in struct.names)
         double = [name for name in struct.names if counts[name.lower()] > 1]
@@ -32,7 +33,7 @@ def check_names(schema: StructType) -> None:
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """Return the schema as a table has it: every value may be null, and types have one spelling."""
+    """Return the schema in a table's form: every value is nullable, and each type has one spelling."""
     return pa.schema([pa.field(field.name, _canonical(field.type)) for field in schema])
 
 
@@ -47,18 +48,20 @@ def widened(table: pa.Schema, rows: pa.Schema, name: str) -> pa.Schema:
     for field in rows:
         known = spelled.get(field.name.lower(), field.name)
         if known != field.name:
-            raise _refused(name, f"the column {field.name!r} is {known!r} in the table, and readers treat both as one")
-        kind = _both(fields[known], field.type) if known in fields else field.type
+            raise _conflict(name, f"the column {field.name!r} is {known!r} in the table, and readers treat both as one")
+        kind = _common_type(fields[known], field.type) if known in fields else field.type
         if kind is None:
-            raise _refused(name, f"the column {known!r} is {type_name(fields[known])} in the table and {type_name(field.type)} in the rows")
+            raise _conflict(
+                name, f"the column {known!r} is {type_name(fields[known])} in the table and {type_name(field.type)} in the rows"
+            )
         if _has_null(kind):
-            raise _refused(name, f"the column {known!r} is null in all rows and has no type")
+            raise _conflict(name, f"the column {known!r} is null in all rows and has no type")
         fields[known] = kind
     return pa.schema(list(fields.items()))
 
 
 def conformed(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
-    """Return the rows with the columns and types of the table `name`; columns that they have not are null.
+    """Return the rows with the columns and types of the table `name`; missing columns are null.
 
     Raises:
         TypeConflict: A number has no exact equivalent in the type of its column.
@@ -75,19 +78,19 @@ def conformed(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
             columns.append(column.cast(field.type))
         except pa.ArrowInvalid as error:
             reason = f"the column {field.name!r} is {type_name(field.type)} in the table and {type_name(column.type)} in the rows: {error}"
-            raise _refused(name, reason) from error
+            raise _conflict(name, reason) from error
     return pa.table(columns, schema=schema)
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the type as Spark names it."""
+    """Return Spark's name of the type."""
     try:
         return str(from_arrow_type(kind).simpleString())
-    except Exception:  # PySpark raises its own errors, and some of Python's, for what it has no type for
+    except Exception:  # PySpark raises errors of several classes for types that it does not have
         return str(kind)
 
 
-def _refused(table: str, reason: str) -> TypeConflict:
+def _conflict(table: str, reason: str) -> TypeConflict:
     return TypeConflict(
         f"its rows do not fit the table {table!r}: {reason}.",
         hint="Cast the column in the pipeline, or give the pipeline another table; then redrive its dead letter.",
@@ -98,7 +101,7 @@ def _structs(where: str, kind: DataType) -> list[tuple[str, StructType]]:
     """Return the type's structs, each with its path."""
     if isinstance(kind, StructType):
         inner = [_structs(f"{where}.{field.name}" if where else field.name, field.dataType) for field in kind]
-        return [(where, kind), *(each for found in inner for each in found)]
+        return [(where, kind), *(each for structs in inner for each in structs)]
     if isinstance(kind, ArrayType):
         return _structs(where, kind.elementType)
     if isinstance(kind, MapType):
@@ -120,36 +123,36 @@ def _canonical(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
 
 
-def _both(table: pa.DataType, rows: pa.DataType) -> pa.DataType | None:
-    """Return the type of a table's column that takes these rows too; None where they do not fit."""
+def _common_type(table: pa.DataType, rows: pa.DataType) -> pa.DataType | None:
+    """Return the type of a table's column that also takes these rows, or None if they do not fit."""
     if table == rows or pa.types.is_null(rows):
         return table
     if pa.types.is_struct(table) and pa.types.is_struct(rows):
-        return _both_structs(table, rows)
+        return _common_struct(table, rows)
     if pa.types.is_list(table) and pa.types.is_list(rows):
-        element = _both(table.value_type, rows.value_type)
+        element = _common_type(table.value_type, rows.value_type)
         return None if element is None else pa.list_(pa.field("element", element))
     if pa.types.is_map(table) and pa.types.is_map(rows):
-        key, item = _both(table.key_type, rows.key_type), _both(table.item_type, rows.item_type)
+        key, item = _common_type(table.key_type, rows.key_type), _common_type(table.item_type, rows.item_type)
         return None if key is None or item is None else pa.map_(key, item)
-    return table if _holds(table, rows) else None
+    return table if _represents(table, rows) else None
 
 
-def _both_structs(table: pa.StructType, rows: pa.StructType) -> pa.DataType | None:
+def _common_struct(table: pa.StructType, rows: pa.StructType) -> pa.DataType | None:
     fields = {field.name: field.type for field in table}
     spelled = {known.lower(): known for known in fields}
     for field in rows:
         if spelled.get(field.name.lower(), field.name) != field.name:
             return None
-        kind = _both(fields[field.name], field.type) if field.name in fields else field.type
+        kind = _common_type(fields[field.name], field.type) if field.name in fields else field.type
         if kind is None:
             return None
         fields[field.name] = kind
     return pa.struct(list(fields.items()))
 
 
-def _holds(table: pa.DataType, rows: pa.DataType) -> bool:
-    """Whether the table's type has each value of the other one, or, for integers in floating point, whether single values may be exact."""
+def _represents(table: pa.DataType, rows: pa.DataType) -> bool:
+    """Return whether the table's type represents each value of the other type, or, for integers in floating point, may represent it."""
     if pa.types.is_signed_integer(rows):
         if pa.types.is_decimal(table):
             return bool(table.precision - table.scale >= _DIGITS[rows.bit_width])

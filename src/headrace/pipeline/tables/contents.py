@@ -1,4 +1,4 @@
-"""What the tables of a folder have: the files and commits of runs, by their metadata alone."""
+"""Read the contents of the tables in a folder: the files and commits of runs, by their metadata alone."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import RUN_KEY, RunIdentity
 
-Tell = Callable[[str, int, int], None]
-"""Gets a table, how many of its files or commits are read, and how many it has."""
+OnProgress = Callable[[str, int, int], None]
+"""Receives a table, the number of its files or commits that are read, and their total."""
 
 _THREADS: Final = 8
-_TELL_EVERY: Final = 100
+_PROGRESS_INTERVAL: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of a Parquet table or a commit of a Delta table. `run` is None where another program wrote it."""
+    """A file of a Parquet table or a commit of a Delta table. Without a `run`, another program wrote it."""
 
     where: str
     rows: int
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(slots=True)
 class TableContents:
-    """What one table has. `unreadable` says what cannot be read; `lost` names files that a Delta table should have.
+    """The contents of one table. `unreadable` has errors; `lost` names missing files of a Delta table.
 
     `since`: a Delta table has no history from before that time.
     """
@@ -49,37 +49,37 @@ class TableContents:
     since: datetime | None = None
 
 
-def read_tables(folder: Path, tell: Tell) -> Iterator[TableContents]:
-    """Yield what each table in the folder has, by name.
+def read_tables(folder: Path, on_progress: OnProgress) -> Iterator[TableContents]:
+    """Yield the contents of each table in the folder, by name.
 
     Raises:
-        PipelineError: There is no such folder.
+        PipelineError: The folder does not exist.
     """
     if not folder.is_dir():
         raise PipelineError(f"There is no folder {folder}.", hint="--tables takes the folder that has a folder for each table.")
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not _is_hidden(path.name):
-            yield _read_delta(path, tell) if (path / "_delta_log").is_dir() else _read_parquet(path, tell)
+            yield _read_delta(path, on_progress) if (path / "_delta_log").is_dir() else _read_parquet(path, on_progress)
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether readers of tables pass over a file or folder of this name."""
+    """Return whether readers of tables ignore a file or folder of this name."""
     return name.startswith((".", "_"))
 
 
-def _read_parquet(folder: Path, tell: Tell) -> TableContents:
+def _read_parquet(folder: Path, on_progress: OnProgress) -> TableContents:
     """Read the footer of each file."""
-    found = TableContents(folder.name)
+    contents = TableContents(folder.name)
     paths = sorted(path for path in folder.rglob("*.parquet") if not any(map(_is_hidden, path.relative_to(folder).parts)))
     with ThreadPoolExecutor(_THREADS) as pool:
         for number, entry in enumerate(pool.map(_read_file, paths), 1):
             if isinstance(entry, Entry):
-                found.entries.append(entry)
+                contents.entries.append(entry)
             else:
-                found.unreadable.append(entry)
-            if number % _TELL_EVERY == 0 or number == len(paths):
-                tell(folder.name, number, len(paths))
-    return found
+                contents.unreadable.append(entry)
+            if number % _PROGRESS_INTERVAL == 0 or number == len(paths):
+                on_progress(folder.name, number, len(paths))
+    return contents
 
 
 def _read_file(path: Path) -> Entry | str:
@@ -93,29 +93,29 @@ def _read_file(path: Path) -> Entry | str:
     return Entry(f"the file {path}", footer.num_rows, run, written)
 
 
-def _read_delta(folder: Path, tell: Tell) -> TableContents:
-    """Read the table's log, and look for the files that its commits added."""
-    found = TableContents(folder.name)
+def _read_delta(folder: Path, on_progress: OnProgress) -> TableContents:
+    """Read the table's log, and check the files that its commits added."""
+    contents = TableContents(folder.name)
     log = sorted(path for path in (folder / "_delta_log").glob("*.json") if path.stem.isdecimal())
     files: dict[str, int] = {}
     for number, path in enumerate(log, 1):
         try:
             actions = [json.loads(line) for line in path.read_text().splitlines()]
-            _add_commit(found, f"version {int(path.stem)} of the table {folder.name!r}", actions, files)
+            _add_commit(contents, f"version {int(path.stem)} of the table {folder.name!r}", actions, files)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            found.unreadable.append(f"The commit {path} cannot be read: {error!r}")
-        if number % _TELL_EVERY == 0 or number == len(log):
-            tell(folder.name, number, len(log))
+            contents.unreadable.append(f"The commit {path} cannot be read: {error!r}")
+        if number % _PROGRESS_INTERVAL == 0 or number == len(log):
+            on_progress(folder.name, number, len(log))
     versions = [int(path.stem) for path in log]
     gaps = [before + 1 for before, after in pairwise(versions) if after != before + 1]
-    found.unreadable += [f"The log of the table {folder.name!r} has no version {version}." for version in gaps]
+    contents.unreadable += [f"The log of the table {folder.name!r} has no version {version}." for version in gaps]
     if versions and versions[0] > 0:
-        found.since = datetime.fromtimestamp(min((entry.written for entry in found.entries), default=log[0].stat().st_mtime), UTC)
-    found.lost += [f"the file {folder / name}" for name, size in files.items() if not _has(folder / name, size)]
-    return found
+        contents.since = datetime.fromtimestamp(min((entry.written for entry in contents.entries), default=log[0].stat().st_mtime), UTC)
+    contents.lost += [f"the file {folder / name}" for name, size in files.items() if not _has(folder / name, size)]
+    return contents
 
 
-def _add_commit(found: TableContents, where: str, actions: list[dict[str, Any]], files: dict[str, int]) -> None:
+def _add_commit(contents: TableContents, where: str, actions: list[dict[str, Any]], files: dict[str, int]) -> None:
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     added = [action["add"] for action in actions if "add" in action]
     removed = [action["remove"] for action in actions if "remove" in action]
@@ -125,7 +125,7 @@ def _add_commit(found: TableContents, where: str, actions: list[dict[str, Any]],
     run = RunIdentity.parsed(info.get(RUN_KEY))
     if run is not None or any(each.get("dataChange", True) for each in [*added, *removed]):
         rows = int(info.get("operationMetrics", {}).get("num_added_rows", 0))
-        found.entries.append(Entry(where, rows, run, int(info.get("timestamp", 0)) / 1000))
+        contents.entries.append(Entry(where, rows, run, int(info.get("timestamp", 0)) / 1000))
 
 
 def _has(path: Path, size: int) -> bool:

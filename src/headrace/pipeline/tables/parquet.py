@@ -1,8 +1,9 @@
-"""Tables: a folder of Parquet files, one for each run of a pipeline.
+"""Parquet tables: a folder of files, one for each run of a pipeline.
 
-A file's name depends on the run alone, and its metadata says which run it is and of which events. It is created once, whole. So a run's
-rows are there wholly or not at all; a run that is there is not made again; and every reader of Parquet (`spark.read.parquet(table)`,
-pandas, DuckDB) reads the table without options, and without a partition column that was not requested.
+A file's name depends on the run alone, and its metadata identifies the run and its events. It is created once,
+atomically. So a run's rows are stored completely or not at all, a stored run is not stored again, and every reader of
+Parquet (`spark.read.parquet(table)`, pandas, DuckDB) reads the table without options, and without a partition column
+that was not requested.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from pyspark.sql import DataFrame
 
 from headrace.durable_files import create, sync, sync_folder
 from headrace.errors import PipelineError, RunConflict
-from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, Stored
+from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import check_names, widened
-from headrace.pipeline.tables.rows import SMALL, Rows, computed
+from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.schema import TableSchemas
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.writers import TableWriters
 
 
 class ParquetSink:
-    """Writes the rows of each run of a scope once. `tables` is the folder that has a folder for each table."""
+    """Writes the rows of each run of a scope once. `tables` is the folder with one folder for each table."""
 
     def __init__(self, tables: Path, origin: Origin, fence: Callable[[], None] = no_fence) -> None:
         self._tables = tables
@@ -38,73 +39,73 @@ class ParquetSink:
         self._schemas = TableSchemas(tables)
         self._staging = new_staging(tables, self._origin)
 
-    def stored(self, place: RunKey, digest: str) -> Stored | None:
+    def stored(self, key: RunKey, digest: str) -> StoredRun | None:
         """Return the run's rows if the table has them."""
-        self._writers.check(place.table, self._origin.writer)
-        path = self._path(place)
+        self._writers.check(key.table, self._origin.writer)
+        path = self._path(key)
         if not path.exists():
             return None
         try:
-            found = pq.read_metadata(path)
+            footer = pq.read_metadata(path)
         except (OSError, pa.ArrowInvalid) as error:
             raise RunConflict(
                 f"The file {path} cannot be read: {error}", hint="Restore it from a backup, or move it out of the table."
             ) from error
-        self._make_durable(path.parent)  # the driver that created it may have died before it did so
-        metadata = (found.metadata or {}).get(RUN_KEY.encode(), b"").decode()
-        return Stored(self._origin.check(place, digest, metadata, f"The file {path}"), found.num_rows)
+        self._make_durable(path.parent)  # the driver that created it may have died before it synced
+        metadata = (footer.metadata or {}).get(RUN_KEY.encode(), b"").decode()
+        return StoredRun(self._origin.check(key, digest, metadata, f"The file {path}"), footer.num_rows)
 
-    def shut_out(self, places: Iterable[RunKey]) -> None:
+    def shut_out(self, keys: Iterable[RunKey]) -> None:
         """Do nothing: `new_staging` has removed the drafts of earlier drivers, which they would move into the table."""
 
-    def store(self, place: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
-        """Write the rows that came of so many events durably and then show them to readers; return how many they are."""
+    def store(self, key: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
+        """Write the rows that were computed from `events` events durably, then make them visible; return their number."""
         check_names(rows.schema)
-        folder = self._tables / place.table
+        folder = self._tables / key.table
         if (folder / "_delta_log").exists():
             raise PipelineError(f"{folder} holds a Delta table.", hint="Say format='delta' at the pipeline, or move it away.")
-        path = self._path(place)
-        staging = self._staging / place.table / path.name
+        path = self._path(key)
+        staging = self._staging / key.table / path.name
         try:
-            source = computed(rows, staging, small=events <= SMALL)
-            self._writers.register(place.table, self._origin.writer)
-            draft = self._draft(place, attempt, source, staging)
+            source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS)
+            self._writers.register(key.table, self._origin.writer)
+            draft = self._draft(key, attempt, source, staging)
             sync(draft)
-            self._batches.reserve(place.table, place.batch)
+            self._batches.reserve(key.table, key.batch)
             self._fence()
             created = create(path, draft)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         self._make_durable(folder)
         if not created:  # another driver was first
-            stored = self.stored(place, attempt.digest)
+            stored = self.stored(key, attempt.digest)
             return stored.rows if stored is not None else 0
         return source.num_rows
 
     def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
-        """Return a batch after `batch`, and up to `until`, of which the table has a run of the pipeline; None where it has none."""
+        """Return a batch after `batch`, up to `until`, of which the table has a run of the pipeline, or None."""
         batches = range(batch + 1, until + 1)
         return next((number for number in batches if self._path(RunKey(table, pipeline, number)).exists()), None)
 
     def _make_durable(self, folder: Path) -> None:
-        """Write the names of the table's files to the disk: a run is reported as stored after this, and must survive a power loss."""
+        """Sync the names of the table's files to the disk. The run is reported as stored after this, and must survive a power loss."""
         sync_folder(folder)
         sync_folder(self._tables)
 
-    def _draft(self, place: RunKey, attempt: Attempt, source: Rows, staging: Path) -> Path:
-        """Write the rows with the types of their table, which gets the columns that it has not."""
-        metadata = {RUN_KEY: self._origin.metadata(place, attempt)}
+    def _draft(self, key: RunKey, attempt: Attempt, source: Rows, staging: Path) -> Path:
+        """Write the rows with the types of their table, to which new columns are added."""
+        metadata = {RUN_KEY: self._origin.metadata(key, attempt)}
         draft = staging / "draft.parquet"
         while True:
-            known = self._schemas.read(place.table)
-            schema = widened(known.schema, source.schema, place.table)
-            source.write(draft, schema, place.table, metadata)
+            known = self._schemas.read(key.table)
+            schema = widened(known.schema, source.schema, key.table)
+            source.write(draft, schema, key.table, metadata)
             if known.version >= 0 and schema.equals(known.schema):
                 return draft
-            if self._schemas.add(place.table, known.version + 1, schema, staging / "schema.parquet"):
+            if self._schemas.add(key.table, known.version + 1, schema, staging / "schema.parquet"):
                 return draft
 
-    def _path(self, place: RunKey) -> Path:
-        part = int(place.part) if place.part.isdecimal() else 0  # so that names ascend with positions
-        name = f"{place.batch:09d}-{part:05d}-{self._origin.key(place.pipeline, place.batch, place.part)}.parquet"
-        return self._tables / place.table / name
+    def _path(self, key: RunKey) -> Path:
+        part = int(key.part) if key.part.isdecimal() else 0  # so that names ascend with positions
+        name = f"{key.batch:09d}-{part:05d}-{self._origin.key(key.pipeline, key.batch, key.part)}.parquet"
+        return self._tables / key.table / name

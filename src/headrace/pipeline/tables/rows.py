@@ -15,33 +15,33 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headrace.errors import PipelineError
 from headrace.pipeline.tables.column_types import canonical, conformed
 
-SMALL: Final = 100_000
-"""Up to so many events, the rows come to the driver and are written here: Spark's own way of writing takes twice the processor time."""
+MAX_DRIVER_EVENTS: Final = 100_000
+"""Up to this many events, the driver collects and writes the rows: Spark's own writer takes twice the CPU time."""
 
 _PART_ROWS: Final = 131_072
 _PART_BYTES: Final = 64 * 1024 * 1024
 
 
 class Rows:
-    """The rows of a run, computed: in memory, or in a file that an executor wrote."""
+    """The computed rows of a run: in memory, or in a file that an executor wrote."""
 
     def __init__(self, table: pa.Table | None, file: Path | None, schema: pa.Schema) -> None:
         self._table = table
         self._file = file
         self.schema = schema
-        """As a table has it."""
+        """The schema in a table's form."""
         self.num_rows: int = table.num_rows if table is not None else pq.read_metadata(file).num_rows
 
     def parts(self, schema: pa.Schema, table: str) -> Iterator[pa.Table]:
-        """Yield the rows with the columns and types of a table; at most 64 MiB at a time where they are in a file."""
+        """Yield the rows with the columns and types of a table, up to 64 MiB at a time if they are in a file."""
         if self._table is not None:
             yield conformed(self._table, schema, table)
             return
         with pq.ParquetFile(self._file) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
             size = sum(group.total_byte_size for group in groups)
-            at_once = min(_PART_ROWS, max(1, file.metadata.num_rows * _PART_BYTES // max(size, 1)))
-            for batch in file.iter_batches(at_once):
+            batch_rows = min(_PART_ROWS, max(1, file.metadata.num_rows * _PART_BYTES // max(size, 1)))
+            for batch in file.iter_batches(batch_rows):
                 yield conformed(pa.Table.from_batches([batch]), schema, table)
 
     def write(self, path: Path, schema: pa.Schema, table: str, metadata: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ class Rows:
 
 
 def computed(rows: DataFrame, staging: Path, *, small: bool) -> Rows:
-    """Compute the rows: few of them here, more of them in a file under `staging`."""
+    """Compute the rows: in memory if `small`, else in a file under `staging`."""
     table = collected(rows) if small else None
     if table is not None:
         return Rows(table, None, canonical(table.schema))
@@ -68,7 +68,7 @@ def computed(rows: DataFrame, staging: Path, *, small: bool) -> Rows:
 
 
 def collected(rows: DataFrame) -> pa.Table | None:
-    """Return the rows as Arrow; None where they have a type that only Spark can write, or refuse."""
+    """Return the rows as Arrow, or None if they have a type that only Spark can write."""
     try:
         return rows.toArrow()
     except PySparkTypeError:

@@ -1,7 +1,8 @@
 """The schema of a Parquet table, durable beside its files: `_schema/<version>.parquet`, files without rows.
 
-Each version adds columns to the one before and changes none. It comes into being by exclusive creation, so of two pipelines that add a
-column at the same time one reads what the other added first. Readers of Parquet pass over folders whose names begin with `_`.
+Each version adds columns to the one before and changes none. It is created exclusively, so if two pipelines add a
+column at the same time, one of them reads what the other added first. Readers of Parquet ignore folders whose names
+begin with `_`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class TableSchemas:
             if not versions:
                 self._known.pop(table, None)
                 return self._of_files(table)
-            sync_folder(self._tables / table / _FOLDER)  # the driver that added the newest may have died before it did so
+            sync_folder(self._tables / table / _FOLDER)  # the driver that added the newest version may have died before it synced
             known = TableSchema(max(versions), self._load(table, max(versions)))
         while self._path(table, known.version + 1).exists():
             known = TableSchema(known.version + 1, self._load(table, known.version + 1))
@@ -55,7 +56,7 @@ class TableSchemas:
         return known
 
     def add(self, table: str, version: int, schema: pa.Schema, draft: Path) -> bool:
-        """Make the schema the table's `version`, durably, by way of the new file `draft`. Return False if the table has that version."""
+        """Make the schema the table's `version`, durably, through the new file `draft`. Return False if the version exists already."""
         path = self._path(table, version)
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(schema.empty_table(), draft)
@@ -67,7 +68,7 @@ class TableSchemas:
         return created
 
     def _of_files(self, table: str) -> TableSchema:
-        """Return what the files of a table have together. Only a table that another program made needs it, once."""
+        """Return the common schema of a table's files. Needed once, for a table that another program created."""
         schema = pa.schema([])
         for path in sorted((self._tables / table).glob("*.parquet")):
             try:

@@ -1,4 +1,4 @@
-"""A sink: what each table format does with the rows of a run."""
+"""The protocol of sinks, which store the rows of runs in one table format."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
-from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, Stored
+from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import Later
 
 
 class TableSink(Later, Protocol):
-    """Where the rows of each run go, once."""
+    """Stores the rows of each run once."""
 
-    def stored(self, place: RunKey, digest: str) -> Stored | None:
+    def stored(self, key: RunKey, digest: str) -> StoredRun | None:
         """Return the run's rows if the table has them.
 
         Raises:
             RunConflict: The table has rows of other events for the run, or rows of this scope name from another log.
         """
 
-    def shut_out(self, places: Iterable[RunKey]) -> None:
-        """Fence earlier drivers that were paused: they store no rows of these runs. Call it before looking for the rows."""
+    def shut_out(self, keys: Iterable[RunKey]) -> None:
+        """Fence earlier drivers that were paused, so that they store no rows of these runs. Call it before looking for the rows."""
 
-    def store(self, place: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
-        """Write the rows that came of so many events durably, then show them to readers all at once; return how many they are.
+    def store(self, key: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
+        """Write the rows that were computed from `events` events durably, then make them visible atomically; return their number.
 
         Raises:
             TypeConflict: The rows do not fit the table. Nothing was written.
@@ -43,7 +43,7 @@ def no_fence() -> None:
 def new_staging(tables: Path, origin: Origin) -> Path:
     """Return a folder for the drafts of one sink, and remove those of the origin's earlier drivers.
 
-    It is a folder of its own: tasks of a driver that was killed may write for a while longer.
+    It is unique, because tasks of a driver that was killed may write for a while longer.
     """
     folder = tables / ".staging"
     prefix = origin.key("staging")[:16]

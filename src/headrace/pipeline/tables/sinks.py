@@ -15,11 +15,11 @@ from headrace.project import TableFormat
 
 
 class Writer(Protocol):
-    """A pipeline, or an open run of one: the table that gets its rows, and the table's format."""
+    """A pipeline or an open run: the table for its rows, and the table's format."""
 
     @property
     def table(self) -> str | None:
-        """The table; None where it has none."""
+        """The table, or None."""
 
     @property
     def format(self) -> TableFormat:
@@ -29,9 +29,9 @@ class Writer(Protocol):
 def open_sinks(
     writers: Iterable[Writer], tables: Path, origin: Origin, fence: Callable[[], None] = no_fence
 ) -> Mapping[TableFormat, TableSink]:
-    """Return a sink for each format that the writers have, for the runs of one origin.
+    """Return a sink for each format of the writers, for the runs of one origin.
 
-    A sink calls `fence` before it shows rows to readers; `fence` raises where this driver has lost its scope.
+    A sink calls `fence` before it makes rows visible. `fence` raises if this driver has lost its scope.
 
     Raises:
         PipelineError: A library that the format needs is not installed.

@@ -1,8 +1,8 @@
-"""The event log that each scope writes a table from, durable beside the table's files: `_writers/<hash of the scope>.json`.
+"""The event log from which each scope writes a table, durable beside the table's files: `_writers/<hash of the scope>.json`.
 
-The first run of a scope creates the file, exclusively. A driver of the same scope name on another log (a new, restored or switched
-database) is refused, before it writes anything. A check reads one small file, whatever the size of the table. Readers of Parquet and Delta
-pass over folders whose names begin with `_`.
+The first run of a scope creates the file, exclusively. A driver with the same scope name on another log (a new,
+restored or switched database) is rejected before it writes anything. A check reads one small file, whatever the size of
+the table. Readers of Parquet and Delta ignore folders whose names begin with `_`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TableWriters:
 
     def __init__(self, tables: Path) -> None:
         self._tables = tables
-        self._known: dict[Path, tuple[tuple[int, int], Writer]] = {}  # by file: what tells its version, and its content
+        self._known: dict[Path, tuple[tuple[int, int], Writer]] = {}  # by file: its version, and its content
 
     def check(self, table: str, writer: Writer) -> bool:
         """Return whether the table is known to have runs of the writer.
@@ -50,10 +50,10 @@ class TableWriters:
         )
 
     def register(self, table: str, writer: Writer) -> None:
-        """Record the writer durably, unless the table has it.
+        """Record the writer durably, unless the table has it already.
 
         Raises:
-            RunConflict: As for `check`. Of two logs that come at the same time, one is recorded.
+            RunConflict: As for `check`. If two logs register concurrently, one of them is recorded.
         """
         if self.check(table, writer):
             return
@@ -67,10 +67,10 @@ class TableWriters:
         self.check(table, writer)
 
     def adopt(self, table: str, writer: Writer) -> Writer | None:
-        """Adopt the scope for the writer's log; return the log that it had. Delete its batches.
+        """Assign the scope to the writer's log and delete its batches; return the previous writer or None.
 
         Raises:
-            PipelineError: There is no such table.
+            PipelineError: The table does not exist.
         """
         if not (self._tables / table).is_dir():
             raise PipelineError(f"There is no table {table!r} in {self._tables}.", hint="Say with --tables where the tables are.")
@@ -84,8 +84,8 @@ class TableWriters:
 
     def of(self, table: str) -> Iterable[Writer]:
         """Return the writers of a table."""
-        found = (self._read(path) for path in sorted((self._tables / table / WRITERS).glob("[!.]*.json")))
-        return [writer for writer in found if writer is not None]
+        writers = (self._read(path) for path in sorted((self._tables / table / WRITERS).glob("[!.]*.json")))
+        return [writer for writer in writers if writer is not None]
 
     def _path(self, table: str, scope: str) -> Path:
         return self._tables / table / WRITERS / f"{scope_hash(scope)}.json"
@@ -117,5 +117,5 @@ class TableWriters:
 
 
 def scope_hash(scope: str) -> str:
-    """Return a name for the scope that is safe in any file system."""
+    """Return a name for the scope that is valid in any file system."""
     return blake2b(scope.encode(), digest_size=_NAME_BYTES).hexdigest()

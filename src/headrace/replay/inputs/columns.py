@@ -1,4 +1,4 @@
-"""Columns of a history's files as the ordering reads them: ids as texts, moments as µs since 1970."""
+"""Convert columns of a history's files to the ordering's types: ids as text, times as µs since 1970."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pyarrow.compute as pc
 _MICROS: Final = 1_000_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE: Final = 2.0**53
-"""Up to here a float that is a whole number stands for just that one."""
+_MAX_EXACT_FLOAT: Final = 2.0**53
+"""Up to this value, each whole number has its own float."""
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Return values that name something as texts (bytes as bytes), null where they are null or empty. Raises `pa.ArrowException`.
+    """Return ids as text (bytes as bytes), null if they are null or empty. Raises `pa.ArrowException`.
 
-    A whole number is the same text in a column of floats, which is what libraries make of integers when one is missing.
+    A whole number in a column of floats has the same text as an integer: libraries convert integers to floats if one is
+    missing.
     """
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
@@ -37,17 +38,17 @@ def as_text(column: pa.Array) -> pa.Array:
 
 def _of_floats(column: pa.Array) -> pa.Array:
     column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
-    whole = pc.and_(pc.equal(column, pc.trunc(column)), pc.less_equal(pc.abs(column), _WHOLE))
-    if pc.all(whole).as_py():  # nulls are left out
+    whole = pc.and_(pc.equal(column, pc.trunc(column)), pc.less_equal(pc.abs(column), _MAX_EXACT_FLOAT))
+    if pc.all(whole).as_py():  # nulls are ignored
         return column.cast(pa.int64()).cast(pa.large_string())
     integers = pc.if_else(whole, column, pa.scalar(0.0)).cast(pa.int64()).cast(pa.large_string())
     return pc.if_else(whole, integers, column.cast(pa.large_string()))
 
 
 def as_micros(column: pa.Array) -> pa.Array:
-    """Return moments as µs: of timestamps, dates, seconds since 1970, or texts as watches read them; null where there is none.
+    """Return times as µs, from timestamps, dates, seconds since 1970, or text as in watches; null if there is none.
 
-    Raises `pa.ArrowException` where values of this type are no moments.
+    Raises `pa.ArrowException` if values of this type cannot be times.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -69,7 +70,7 @@ def as_micros(column: pa.Array) -> pa.Array:
 
 def _of_seconds(seconds: pa.Array) -> pa.Array:
     micros = pc.multiply(seconds, float(_MICROS))
-    sensible = pc.less(pc.abs(micros), 2.0**62)  # not for infinity, nor for what is no number
+    sensible = pc.less(pc.abs(micros), 2.0**62)  # excludes infinity and NaN
     return pc.if_else(sensible, micros, pa.scalar(None, pa.float64())).cast(pa.int64(), safe=False)
 
 
@@ -78,12 +79,12 @@ def _of_texts(texts: pa.Array) -> pa.Array:
         try:
             return texts.cast(kind).cast(pa.int64())
         except pa.ArrowInvalid:
-            continue  # they are not all written this way
+            continue  # they do not all have this format
     return pa.array([_of_text(text) for text in texts.to_pylist()], pa.int64())
 
 
 def _of_text(text: str | None) -> int | None:
-    """Return the moment that a text says; None where it says none."""
+    """Return the time in a text as µs, or None if it is not a time."""
     if text is None:
         return None
     try:

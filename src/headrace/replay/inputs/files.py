@@ -1,4 +1,4 @@
-"""Histories as Spark reads them: folders of Parquet or of JSON lines."""
+"""Histories that Spark reads: folders of Parquet or of JSON lines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from headrace.replay.options import Fields, Format, HistoryColumns
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 
 _SUFFIXES: Final[dict[str, Format]] = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".ndjson": "json"}
-_LOOKED_AT: Final = 1_000
+_CHECKED_LINES: Final = 1_000
 _MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFiles:
-    """The files of a history, looked at before there is a session; `parts` where they are Parquet."""
+    """The files of a history, inspected before a session is opened. `parts` is set for Parquet."""
 
     paths: Sequence[Path]
     bytes: int
@@ -36,7 +36,10 @@ class HistoryFiles:
 
 
 def find_files(paths: Sequence[Path], fields: Fields, cores: int) -> HistoryFiles:
-    """Look for files. Raises `UsageError` where there are none, or not all of one kind, or where Parquet lacks a field that was named."""
+    """Inspect the files of a history.
+
+    Raises `UsageError` if there are none, if their formats differ, or if Parquet files lack a given field.
+    """
     files = files_of(paths)
     if any(_kind(file) == "json" for file, _ in files):
         return HistoryFiles(paths, sum(file.stat().st_size for file, _ in files), None)
@@ -44,27 +47,27 @@ def find_files(paths: Sequence[Path], fields: Fields, cores: int) -> HistoryFile
     return HistoryFiles(paths, parts.bytes, parts)
 
 
-def read_files(spark: SparkSession, found: HistoryFiles, fields: Fields) -> tuple[History, HistoryColumns]:
-    """Return the history that files hold. Raises `UsageError` where they cannot be read, or where JSON lacks a field that was named."""
-    if found.parts is not None:
-        return History(found.parts, found.bytes, fields.id, keyed=fields.key is not None), HistoryColumns(fields.id, fields.occurred, None)
+def read_files(spark: SparkSession, files: HistoryFiles, fields: Fields) -> tuple[History, HistoryColumns]:
+    """Return the history in these files. Raises `UsageError` if they cannot be read, or if JSON lacks a given field."""
+    if files.parts is not None:
+        return History(files.parts, files.bytes, fields.id, keyed=fields.key is not None), HistoryColumns(fields.id, fields.occurred, None)
     try:
-        lines = spark.read.option("recursiveFileLookup", "true").text([_uri(path) for path in found.paths])
-        return _json(lines, fields, found.bytes)
+        lines = spark.read.option("recursiveFileLookup", "true").text([_uri(path) for path in files.paths])
+        return _json(lines, fields, files.bytes)
     except AnalysisException as error:
         raise UsageError(f"The history cannot be read: {summary(error)}") from error
 
 
 def files_of(paths: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Return all the files, each with the folder it was found in. Raises `UsageError` where there are none, or not all of one kind."""
-    files = [found for path in paths for found in _files(path)]
+    """Return all files, each with its root folder. Raises `UsageError` if there are none, or if their formats differ."""
+    files = [entry for path in paths for entry in _files(path)]
     if len({_kind(file) for file, _ in files}) > 1:
         raise UsageError("There is both Parquet and JSON among the files.", hint="Replay them one after the other, or convert some.")
     return files
 
 
 def slim_columns(id: Column, follows: Column | None, occurred: Column | None) -> list[Column]:
-    """Return SLIM."""
+    """Return the columns of SLIM."""
     return [
         id.alias(KEY),
         (sf.lit(None).cast("string") if follows is None else follows).alias(LEADER),
@@ -77,14 +80,14 @@ def _files(path: Path) -> list[tuple[Path, Path]]:
         raise UsageError(f"There is no {path}.", hint="Give files or folders of Parquet (.parquet) or JSON lines (.jsonl, .json, .ndjson).")
     if path.is_file():
         return [(path, path.parent)]
-    found = sorted(Path(folder) / name for folder, _, names in os.walk(path, onerror=_refused) for name in names)
-    shown = [(file, path) for file in found if not _hidden(file, path)]
-    if not shown:
+    entries = sorted(Path(folder) / name for folder, _, names in os.walk(path, onerror=_unreadable) for name in names)
+    visible = [(file, path) for file in entries if not _hidden(file, path)]
+    if not visible:
         raise UsageError(f"The folder {path} has no files.", hint="Hidden ones, whose names begin with a dot or _, are not read.")
-    return shown
+    return visible
 
 
-def _refused(error: OSError) -> None:
+def _unreadable(error: OSError) -> None:
     raise UsageError(f"The folder {error.filename} cannot be read: {error.strerror}.", hint="May you read it?") from error
 
 
@@ -103,7 +106,7 @@ def _uri(path: Path) -> str:
     return path.absolute().as_uri()
 
 
-def _name(column: Column) -> Column:
+def _non_empty(column: Column) -> Column:
     return sf.when(column != "", column)
 
 
@@ -114,33 +117,33 @@ def _micros(text: Column) -> Column:
 
 def _json(lines: DataFrame, fields: Fields, size: int) -> tuple[History, HistoryColumns]:
     lines = lines.where(sf.length(sf.trim("value")) > 0)
-    places = {option: place if place.startswith("$") else f"$['{place}']" for option, place in fields.asked().items()}
+    paths = {option: path if path.startswith("$") else f"$['{path}']" for option, path in fields.paths().items()}
     _check_json(lines, fields)
-    found = {option: _name(sf.get_json_object("value", place)) for option, place in places.items()}
-    occurred = _micros(found["occurred"]) if "occurred" in found else None
-    given = [
-        found["id"].alias("id"),
-        found.get("follows", sf.lit(None).cast("string")).alias("follows"),
-        found.get("subject", sf.lit(None).cast("string")).alias("subject"),
+    columns = {option: _non_empty(sf.get_json_object("value", path)) for option, path in paths.items()}
+    occurred = _micros(columns["occurred"]) if "occurred" in columns else None
+    selected = [
+        columns["id"].alias("id"),
+        columns.get("follows", sf.lit(None).cast("string")).alias("follows"),
+        columns.get("subject", sf.lit(None).cast("string")).alias("subject"),
         (sf.lit(None).cast("timestamp") if occurred is None else sf.timestamp_micros(occurred)).alias("occurred"),
         sf.col("value").alias("payload"),
     ]
-    extra = [found["key"].alias(ORDERING_KEY)] if "key" in found else []
-    events = lines.select(*given, *slim_columns(found["id"], found.get("follows"), occurred), *extra)
+    extra = [columns["key"].alias(ORDERING_KEY)] if "key" in columns else []
+    events = lines.select(*selected, *slim_columns(columns["id"], columns.get("follows"), occurred), *extra)
     return History(events, size, "id", keyed=bool(extra)), HistoryColumns("id", "occurred", "payload")
 
 
 def _check_json(lines: DataFrame, fields: Fields) -> None:
-    """Raise `UsageError` when a field is in none of the first lines."""
-    values = [value for row in lines.limit(_LOOKED_AT).collect() if (value := _value(row["value"])) is not None]
+    """Raise `UsageError` if a field is in none of the first lines."""
+    values = [value for row in lines.limit(_CHECKED_LINES).collect() if (value := _value(row["value"])) is not None]
     if not values:
         raise UsageError("The files have no JSON object among their first lines.", hint="JSON lines have one object in each line.")
     known = list(dict.fromkeys(name for value in values for name in value))
-    for option, place in fields.asked().items():
-        path = JsonPath.parse(place) if place.startswith("$") else None
-        if not any(place in value if path is None else path.find(value) is not None for value in values):
+    for option, path in fields.paths().items():
+        json_path = JsonPath.parse(path) if path.startswith("$") else None
+        if not any(path in value if json_path is None else json_path.find(value) is not None for value in values):
             raise UsageError(
-                f"--{option}: none of the first {len(values):,} events has {place!r}. They have: {', '.join(known)}.",
+                f"--{option}: none of the first {len(values):,} events has {path!r}. They have: {', '.join(known)}.",
                 hint=hint(option, known),
             )
 

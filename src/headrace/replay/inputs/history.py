@@ -1,4 +1,4 @@
-"""A history: the events to order, wherever they are read from."""
+"""A history: the events to order, from any input."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from headrace.replay.inputs.parquet import ParquetParts
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The events to order: their own columns and SLIM, read by Spark or by the tasks. `bytes` is the size of it all, `id` where ids are.
+    """The events to order: their own columns and SLIM, read by Spark or by the tasks. `bytes` is the total size, `id` the
+    column path of ids.
 
-    `keyed`: there is an ORDERING_KEY too, which leader and follower share.
+    `keyed`: there is an ORDERING_KEY, which leaders and followers share.
     """
 
     events: DataFrame | ParquetParts

@@ -1,4 +1,4 @@
-"""Folders of Parquet as a history: read by the tasks themselves, a run of row groups each, without a way through the JVM."""
+"""Histories in folders of Parquet. The tasks read row groups themselves, without the JVM."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import UsageError
+from headrace.replay.inputs.column_paths import value_at
 from headrace.replay.inputs.columns import as_micros, as_text
-from headrace.replay.inputs.places import value_at
 from headrace.replay.options import Fields
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 
 PART_ROWS: Final = 1_000_000
 PART_BYTES: Final = 256 * 1024 * 1024
-"""About so much is read by one task; a row group is never cut."""
+"""Approximate bytes that one task reads. A row group is never split."""
 _BATCH: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Some row groups of one file; `told` are the values that its folders say (day=2026-11-21)."""
+class RowGroups:
+    """Some row groups of one file. `partition_values` are the values of its folders (day=2026-11-21)."""
 
     path: str
     row_groups: tuple[int, ...]
-    told: tuple[tuple[str, str], ...]
+    partition_values: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetParts:
-    """The rows of files, in parts that are read alone. `schema` is that of them all, and `bytes` what they take when unpacked."""
+    """The rows of files, in parts that are read independently. `schema` is the common schema, `bytes` the uncompressed size."""
 
-    parts: tuple[tuple[Piece, ...], ...]
+    parts: tuple[tuple[RowGroups, ...], ...]
     schema: pa.Schema
     fields: Fields
     bytes: int
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part with SLIM, and with ORDERING_KEY where there is one."""
+        """Yield the rows of a part with SLIM, and with ORDERING_KEY if the history has one."""
         for piece in self.parts[part]:
             with pq.ParquetFile(piece.path, memory_map=True, pre_buffer=False) as file:
                 for batch in file.iter_batches(_BATCH, row_groups=list(piece.row_groups), use_threads=False):
-                    yield with_slim(_shaped(batch, self.schema, dict(piece.told)), self.fields)
+                    yield with_slim(_shaped(batch, self.schema, dict(piece.partition_values)), self.fields)
 
 
 def with_slim(rows: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
-    """Return the rows with SLIM, and with ORDERING_KEY where there is one."""
+    """Return the rows with SLIM, and with ORDERING_KEY if the history has one."""
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     columns[KEY] = as_text(value_at(rows, fields.id))
     columns[LEADER] = pa.nulls(rows.num_rows, pa.string()) if fields.follows is None else as_text(value_at(rows, fields.follows))
@@ -60,12 +60,12 @@ def with_slim(rows: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _shaped(batch: pa.RecordBatch, schema: pa.Schema, told: dict[str, str]) -> pa.RecordBatch:
-    """Return the rows with the columns of the whole history: what a file lacks is null."""
+def _shaped(batch: pa.RecordBatch, schema: pa.Schema, partition_values: dict[str, str]) -> pa.RecordBatch:
+    """Return the rows with the columns of the whole history; columns that the file lacks are null."""
     columns = []
     for field in schema:
-        if field.name in told:
-            columns.append(pa.repeat(pa.scalar(told[field.name], field.type), batch.num_rows))
+        if field.name in partition_values:
+            columns.append(pa.repeat(pa.scalar(partition_values[field.name], field.type), batch.num_rows))
         elif field.name in batch.schema.names:
             columns.append(batch.column(field.name).cast(field.type))
         else:
@@ -73,24 +73,25 @@ def _shaped(batch: pa.RecordBatch, schema: pa.Schema, told: dict[str, str]) -> p
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def parquet_parts(files: Sequence[tuple[Path, Path]], fields: Fields, at_least: int) -> ParquetParts:
-    """Look at files, each with the folder that was named, and cut them into parts, at least so many where there are row groups enough.
+def parquet_parts(files: Sequence[tuple[Path, Path]], fields: Fields, min_parts: int) -> ParquetParts:
+    """Inspect files, each with its root folder, and divide them into parts: `min_parts` or more, if there are enough row groups.
 
-    Raises `UsageError` where a file is no Parquet, types do not fit together, or a field is not there or not of a type that will do.
+    Raises `UsageError` if a file is not Parquet, if types are incompatible, or if a field is missing or has an
+    unsupported type.
     """
-    pieces: list[tuple[Piece, int, int]] = []
+    pieces: list[tuple[RowGroups, int, int]] = []
     schema: pa.Schema | None = None
     for path, under in files:
         with _opened(path) as file:
-            told = _told(path, under)
-            schema = _joined(schema, _schema(file.schema_arrow, told), path)
+            partition_values = _partition_values(path, under)
+            schema = _joined(schema, _schema(file.schema_arrow, partition_values), path)
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-        values = tuple(told.items())
-        pieces += [(Piece(str(path), (n,), values), group.num_rows, group.total_byte_size) for n, group in enumerate(groups)]
+        values = tuple(partition_values.items())
+        pieces += [(RowGroups(str(path), (n,), values), group.num_rows, group.total_byte_size) for n, group in enumerate(groups)]
     if schema is None:
         raise UsageError("There are no files.")
     _check(schema, fields)
-    return ParquetParts(_parts(pieces, at_least), schema, fields, sum(size for _, _, size in pieces))
+    return ParquetParts(_parts(pieces, min_parts), schema, fields, sum(size for _, _, size in pieces))
 
 
 def _opened(path: Path) -> pq.ParquetFile:
@@ -102,14 +103,14 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint="May you read it?") from error
 
 
-def _told(path: Path, under: Path) -> dict[str, str]:
-    """Return what the folders between say, as in day=2026-11-21."""
+def _partition_values(path: Path, under: Path) -> dict[str, str]:
+    """Return the values of the folders between, as in day=2026-11-21."""
     between = path.relative_to(under).parent.parts
     return {name: unquote(value) for name, is_said, value in (part.partition("=") for part in between) if is_said}
 
 
-def _schema(own: pa.Schema, told: dict[str, str]) -> pa.Schema:
-    for name in told:
+def _schema(own: pa.Schema, partition_values: dict[str, str]) -> pa.Schema:
+    for name in partition_values:
         if name not in own.names:
             own = own.append(pa.field(name, pa.string()))
     return own.remove_metadata()
@@ -128,12 +129,12 @@ def _joined(schema: pa.Schema | None, other: pa.Schema, path: Path) -> pa.Schema
 
 def _check(schema: pa.Schema, fields: Fields) -> None:
     nothing = schema.empty_table()
-    for option, place in fields.asked().items():
+    for option, path in fields.paths().items():
         try:
-            column = value_at(nothing, place)
+            column = value_at(nothing, path)
         except KeyError as error:
             raise UsageError(
-                f"--{option}: the history has no column {place!r}. It has: {', '.join(schema.names)}.", hint=hint(option, schema.names)
+                f"--{option}: the history has no column {path!r}. It has: {', '.join(schema.names)}.", hint=hint(option, schema.names)
             ) from error
         try:
             (as_micros if option == "occurred" else as_text)(pa.array([], column.type))
@@ -143,15 +144,15 @@ def _check(schema: pa.Schema, fields: Fields) -> None:
 
 
 def hint(option: str, known: Sequence[str]) -> str:
-    """Return how a field may be named."""
+    """Return a hint about how to name a field."""
     example = known[0] if known else "name"
     return f"Name one of these, for example --{option} {example}, or let a watch say it: --project project.py --watch NAME."
 
 
-def _parts(pieces: list[tuple[Piece, int, int]], at_least: int) -> tuple[tuple[Piece, ...], ...]:
+def _parts(pieces: list[tuple[RowGroups, int, int]], min_parts: int) -> tuple[tuple[RowGroups, ...], ...]:
     rows, size = sum(rows for _, rows, _ in pieces), sum(size for _, _, size in pieces)
-    count = max(at_least, -(-rows // PART_ROWS), -(-size // PART_BYTES))
-    parts: list[list[Piece]] = []
+    count = max(min_parts, -(-rows // PART_ROWS), -(-size // PART_BYTES))
+    parts: list[list[RowGroups]] = []
     full = 0.0
     for piece, its_rows, its_size in pieces:
         share = max(its_rows * count / max(rows, 1), its_size * count / max(size, 1))
@@ -160,7 +161,7 @@ def _parts(pieces: list[tuple[Piece, int, int]], at_least: int) -> tuple[tuple[P
             full = 0.0
         last = parts[-1]
         if last and last[-1].path == piece.path:
-            last[-1] = Piece(piece.path, (*last[-1].row_groups, *piece.row_groups), piece.told)
+            last[-1] = RowGroups(piece.path, (*last[-1].row_groups, *piece.row_groups), piece.partition_values)
         else:
             last.append(piece)
         full += share

@@ -1,6 +1,6 @@
-"""The boundary: of each tree that crosses partitions only the roots of its pieces, climbed in one go wherever the driver is.
+"""Resolve trees that cross partitions, from the roots of their fragments, in one step on the driver.
 
-It holds some 70 bytes for each event whose leader is in another partition, and none for the others.
+Uses some 70 bytes for each event whose leader is in another partition, and none for the others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.pipeline.kernel.forest import NOBODY, Rows, climb
+from headrace.pipeline.kernel.forest import NO_ROW, Rows, resolve
 from headrace.replay.schemas import SHARD_BITS
 from headrace.replay.shuffle_store import ShuffleStore
 
@@ -17,7 +17,7 @@ _ROW = (1 << SHARD_BITS) - 1
 
 
 class _Edges(NamedTuple):
-    """For each root of a piece: the root of its leader's piece (itself where that is none), how much deeper, the latest on the way."""
+    """For each root of a fragment: the root of its leader's fragment (itself if none), the depth between, and the latest time between."""
 
     above: Rows
     depth: Rows
@@ -25,54 +25,54 @@ class _Edges(NamedTuple):
     target: Rows
 
 
-def solve(parts: int, shelf: ShuffleStore) -> int:
-    """Leave for each partition how deep its roots are and what their eff is. Returns how many cycles cross partitions.
+def resolve_boundary(parts: int, store: ShuffleStore) -> int:
+    """Store depth and effective time of each partition's roots. Return the number of cycles that cross partitions.
 
-    Where there are any, what has to be cut is left instead; contract again, and then solve again.
+    If there are any, store the rows to cut instead. The caller must then contract again, and solve again.
     """
-    rows = [np.asarray(shelf.get(f"boundary-{part}")) for part in range(parts)]
+    rows = [np.asarray(store.get(f"boundary-{part}")) for part in range(parts)]
     starts = np.concatenate([[0], np.cumsum([len(some) for some in rows])])
-    edges = _edges(rows, starts, shelf)
+    edges = _edges(rows, starts, store)
     depth = edges.depth.copy()
     ends = edges.above == np.arange(len(depth))
     depth[ends] = 0
-    climbed = climb(edges.above, edges.eff, depth)
-    if climbed.cycles:
+    resolved = resolve(edges.above, edges.eff, depth)
+    if resolved.cycles:
         for part in range(parts):
-            hit = climbed.on_cycle & (edges.target >> SHARD_BITS == part)
-            shelf.put(f"cut-{part}", edges.target[hit] & _ROW)
-        return climbed.cycles
-    deep = climbed.depth + edges.depth[climbed.root]
+            hit = resolved.on_cycle & (edges.target >> SHARD_BITS == part)
+            store.put(f"cut-{part}", edges.target[hit] & _ROW)
+        return resolved.cycles
+    deep = resolved.depth + edges.depth[resolved.root]
     for part in range(parts):
         mine = slice(starts[part], starts[part + 1])
-        shelf.put(f"deeper-{part}", deep[mine])
-        shelf.put(f"later-{part}", climbed.eff[mine])
+        store.put(f"deeper-{part}", deep[mine])
+        store.put(f"later-{part}", resolved.eff[mine])
     return 0
 
 
-def _edges(rows: list[Rows], starts: Rows, shelf: ShuffleStore) -> _Edges:
+def _edges(rows: list[Rows], starts: Rows, store: ShuffleStore) -> _Edges:
     count = int(starts[-1])
     parts = len(rows)
-    target = np.concatenate([np.asarray(shelf.get(f"leaders-{part}")) for part in range(parts)])
-    depth = np.concatenate([np.asarray(shelf.get(f"steps-{part}")) for part in range(parts)])
-    eff = np.concatenate([np.asarray(shelf.get(f"told-{part}")) for part in range(parts)])
+    target = np.concatenate([np.asarray(store.get(f"leaders-{part}")) for part in range(parts)])
+    depth = np.concatenate([np.asarray(store.get(f"steps-{part}")) for part in range(parts)])
+    eff = np.concatenate([np.asarray(store.get(f"time-{part}")) for part in range(parts)])
     part_of = target >> SHARD_BITS
     above = np.arange(count)
     for part in range(parts):
         mine = np.flatnonzero(part_of == part)
         at = target[mine] & _ROW
-        depth[mine] += shelf.get(f"depth-{part}")[at]
-        eff[mine] = np.maximum(eff[mine], shelf.get(f"eff-{part}")[at])
-        found = places(rows[part], np.asarray(shelf.get(f"root-{part}")[at]))
-        above[mine[found != NOBODY]] = starts[part] + found[found != NOBODY]
+        depth[mine] += store.get(f"depth-{part}")[at]
+        eff[mine] = np.maximum(eff[mine], store.get(f"eff-{part}")[at])
+        indexes = indexes_of(rows[part], np.asarray(store.get(f"root-{part}")[at]))
+        above[mine[indexes != NO_ROW]] = starts[part] + indexes[indexes != NO_ROW]
     return _Edges(above, depth, eff, target)
 
 
-def places(ascending: Rows, wanted: Rows) -> Rows:
-    """Return where each wanted number is, or NOBODY."""
+def indexes_of(ascending: Rows, values: Rows) -> Rows:
+    """Return the index of each value in an ascending array, or NO_ROW."""
     if not len(ascending):
-        return np.full(len(wanted), NOBODY, dtype=np.int64)
-    at = np.searchsorted(ascending, wanted)
+        return np.full(len(values), NO_ROW, dtype=np.int64)
+    at = np.searchsorted(ascending, values)
     at[at == len(ascending)] = 0
-    at[ascending[at] != wanted] = NOBODY
+    at[ascending[at] != values] = NO_ROW
     return at

@@ -1,4 +1,4 @@
-"""A partition's own trees, each contracted to its root; and the boundary: the roots whose leader is in another partition."""
+"""Contract each tree of a partition to its root, and collect the boundary: the roots whose leader is in another partition."""
 
 from __future__ import annotations
 
@@ -6,74 +6,74 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.pipeline.kernel.forest import NOBODY, Flags, Rows, climb
+from headrace.pipeline.kernel.forest import NO_ROW, Flags, Rows, resolve
 from headrace.replay.shuffle_store import ShuffleStore
 
-EARLIEST = np.iinfo(np.int64).min
-"""When a copy occurred: it stands for the first of its kind and adds nothing."""
+COPY_TIME = np.iinfo(np.int64).min
+"""Time of a copy: it stands for the first event with its id and adds nothing."""
 
 
 class Contracted(NamedTuple):
-    """How many rows of a partition wait for a leader elsewhere, how many cycles it has, and how many followers without a leader."""
+    """Rows of a partition with a leader elsewhere, its number of cycles, and its followers without a leader."""
 
     boundary: int
     cycles: int
     lost: int
 
 
-def contract(part: int, buckets: int, shelf: ShuffleStore, cut: bool) -> Contracted:
-    """Climb the trees of a partition as far as they are in it. `cut`: some go round a cycle that crosses partitions; cut them there.
+def contract_trees(part: int, buckets: int, store: ShuffleStore, cut: bool) -> Contracted:
+    """Resolve the trees of a partition as far as they are in it. `cut`: cut the cycles that cross partitions.
 
-    A copy of an event that another partition has first is a root too, and its leader is the event itself, nothing deeper.
+    A copy of an event in another partition is also a root, whose leader is the event itself, at the same depth.
     """
-    above = np.array(shelf.get(f"above-{part}"))
-    occurred = np.array(shelf.get(f"occurred-{part}"))
-    rows, targets = _answers("found", part, buckets, shelf)
-    copies, firsts = _answers("copy", part, buckets, shelf)
+    above = np.array(store.get(f"above-{part}"))
+    occurred = np.array(store.get(f"occurred-{part}"))
+    rows, targets = _answers("leader", part, buckets, store)
+    copies, firsts = _answers("copy", part, buckets, store)
     own = ~np.isin(rows, copies)
     rows, targets = rows[own], targets[own]
-    occurred[shelf.get(f"copies-{part}")] = EARLIEST
-    above[copies], occurred[copies] = copies, EARLIEST
-    lost = rows[targets == NOBODY]
-    there = targets != NOBODY
-    boundary, leaders = np.concatenate([rows[there], copies]), np.concatenate([targets[there], firsts])
+    occurred[store.get(f"copies-{part}")] = COPY_TIME
+    above[copies], occurred[copies] = copies, COPY_TIME
+    lost = rows[targets == NO_ROW]
+    exists = targets != NO_ROW
+    boundary, leaders = np.concatenate([rows[exists], copies]), np.concatenate([targets[exists], firsts])
     steps = np.ones(len(boundary), dtype=np.int64)
     steps[len(boundary) - len(copies) :] = 0
     on_cycle = np.zeros(len(above), dtype=np.bool_)
     if cut:
-        on_cycle = _path(above, np.asarray(shelf.get(f"cut-{part}")))
-        on_cycle &= occurred != EARLIEST
+        on_cycle = _path(above, np.asarray(store.get(f"cut-{part}")))
+        on_cycle &= occurred != COPY_TIME
         stays = ~on_cycle[boundary]
         boundary, leaders, steps = boundary[stays], leaders[stays], steps[stays]
         above[on_cycle] = np.flatnonzero(on_cycle)
-    # A copy is no step further from the root than what it stands for.
-    depth = ((above != np.arange(len(above))) & (occurred != EARLIEST)).astype(np.int64)
-    climbed = climb(above, occurred, depth)
+    # A copy has the same distance from the root as the event it stands for.
+    depth = ((above != np.arange(len(above))) & (occurred != COPY_TIME)).astype(np.int64)
+    resolved = resolve(above, occurred, depth)
     by_row = np.argsort(boundary)
     for name, column in (
-        ("root", climbed.root),
-        ("depth", climbed.depth),
-        ("eff", climbed.eff),
-        ("cycle", climbed.on_cycle | on_cycle),
+        ("root", resolved.root),
+        ("depth", resolved.depth),
+        ("eff", resolved.eff),
+        ("cycle", resolved.on_cycle | on_cycle),
         ("lost", lost),
-        ("dropped", _dropped(part, copies, shelf)),
+        ("dropped", _dropped(part, copies, store)),
         ("boundary", boundary[by_row]),
         ("leaders", leaders[by_row]),
         ("steps", steps[by_row]),
-        ("told", occurred[boundary[by_row]]),
+        ("time", occurred[boundary[by_row]]),
     ):
-        shelf.put(f"{name}-{part}", column)
-    return Contracted(len(boundary), climbed.cycles, len(lost))
+        store.put(f"{name}-{part}", column)
+    return Contracted(len(boundary), resolved.cycles, len(lost))
 
 
-def _answers(name: str, part: int, buckets: int, shelf: ShuffleStore) -> tuple[Rows, Rows]:
-    """Return what all buckets answered to this partition: its rows, and where in the whole history."""
-    answers = [shelf.get_bucket(f"{name}-{bucket}", part, "row", "gid") for bucket in range(buckets)]
+def _answers(name: str, part: int, buckets: int, store: ShuffleStore) -> tuple[Rows, Rows]:
+    """Return the answers of all buckets to this partition: its rows, and the global ids."""
+    answers = [store.get_bucket(f"{name}-{bucket}", part, "row", "gid") for bucket in range(buckets)]
     return np.concatenate([rows for rows, _ in answers]), np.concatenate([gids for _, gids in answers])
 
 
 def _path(above: Rows, starts: Rows) -> Flags:
-    """Return which rows are met on the way from `starts` up to their roots, both included."""
+    """Return the rows on the paths from `starts` to their roots, both inclusive."""
     met = np.zeros(len(above), dtype=np.bool_)
     while len(starts):
         met[starts] = True
@@ -82,5 +82,5 @@ def _path(above: Rows, starts: Rows) -> Flags:
     return met
 
 
-def _dropped(part: int, copies: Rows, shelf: ShuffleStore) -> Rows:
-    return np.concatenate([np.asarray(shelf.get(f"copies-{part}")), copies])
+def _dropped(part: int, copies: Rows, store: ShuffleStore) -> Rows:
+    return np.concatenate([np.asarray(store.get(f"copies-{part}")), copies])

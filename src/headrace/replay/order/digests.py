@@ -1,4 +1,4 @@
-"""Digests of columns of texts: 16 bytes each, a word of all rows at a time instead of a row at a time."""
+"""Digests of text columns: 16 bytes each, computed word by word for all rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.pipeline.kernel.forest import Rows
 from headrace.pipeline.kernel.key_index import Keys
 
 _WORD: Final = 8
-# The constants of two well-tried finalizers of 64 bits, MurmurHash3's and SplitMix's; each takes every number to another.
+# Constants of two 64-bit finalizers, MurmurHash3's and SplitMix's. Each is a bijection.
 _FACTORS: Final = (
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
@@ -21,12 +21,12 @@ _SHIFTS: Final = ((np.uint64(33), np.uint64(33), np.uint64(33)), (np.uint64(30),
 
 
 def digests(texts: pa.Array) -> Keys:
-    """Return a digest of each text (or binary value), the same on every machine; of null, that of the empty text.
+    """Return a digest of each text (or binary value), the same on every host. The digest of null is that of the empty text.
 
-    Not against malice: someone who chooses ids can choose two with one digest, as with every quick hash.
+    Not collision-resistant against an attacker who chooses ids, like every fast hash.
     """
     starts, lengths, data = _layout(texts)
-    # One word more than there is, so that the last text can be read by words too.
+    # One more word, so that the last text can also be read in words.
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     words: npt.NDArray[np.uint64] = np.ndarray((len(padded) - _WORD + 1,), dtype="<u8", buffer=padded, strides=(1,))
     states: list[Any] = [(lengths + 1).astype(np.uint64) * factor for factor, _ in _FACTORS]
@@ -55,7 +55,7 @@ def _stirred(state: Any, half: int) -> Any:
 
 
 def _layout(texts: pa.Array) -> tuple[Rows, Rows, npt.NDArray[np.uint8]]:
-    """Return where each text starts, how long it is, and the bytes of them all."""
+    """Return the start and the length of each text, and the bytes of all."""
     texts = texts.cast(pa.large_binary()).fill_null(b"")
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -65,7 +65,7 @@ def _layout(texts: pa.Array) -> tuple[Rows, Rows, npt.NDArray[np.uint8]]:
 
 
 def _cut(words: npt.NDArray[np.uint64], left: Rows) -> npt.NDArray[np.uint64]:
-    """Take the bytes that are of the next text out of words of which only `left` bytes are of this one."""
+    """Clear the bytes of the next text in words of which only `left` bytes belong to this one."""
     if len(left) and int(left.min()) >= _WORD:
         return words
     spare = np.clip(_WORD - left, 0, _WORD - 1).astype(np.uint64)

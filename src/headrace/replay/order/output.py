@@ -1,4 +1,4 @@
-"""One range of the order, sorted and written as Parquet."""
+"""Sort one range of the order and write it as Parquet."""
 
 from __future__ import annotations
 
@@ -12,49 +12,52 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.pipeline.kernel.forest import Rows, in_order
-from headrace.pipeline.kernel.kernel import MARKS, MarkCodes, mark_column
+from headrace.pipeline.kernel.kernel import MarkCodes, mark_column
+from headrace.replay.inputs.column_paths import value_at
 from headrace.replay.inputs.columns import as_text
-from headrace.replay.inputs.places import value_at
 from headrace.replay.schemas import DEPTH, EFF, GID, MARK, MARK_CODE, OCCURRED, POSITION, ordered_schema
 from headrace.replay.shuffle_store import ShuffleStore
+from headrace.wire.pipelines.packed_events import MARKS
 
 ROW_GROUP: Final = 100_000
 UNMARKED: Final = "none"
-"""Under this are counted the events without a mark."""
+"""Key of the count of events without a mark."""
 
 
-def finish(number: int, parts: int, position: int, id: str, shelf: ShuffleStore, out: Path) -> dict[str, int]:
-    """Write a range, whose first position is given. `id` says where the id is. Returns how many rows have each mark."""
+def write_range(number: int, parts: int, position: int, id: str, store: ShuffleStore, out: Path) -> dict[str, int]:
+    """Write a range whose first position is `position`. `id` is the column path of ids. Return the number of rows by mark."""
     names = [f"range-{number}-{part}" for part in range(parts)]
-    table = gathered(names, shelf)
+    table = gathered(names, store)
     if table is None:
         return {}
     eff, depth, occurred, gid, marks = (table.column(name).to_numpy() for name in (EFF, DEPTH, OCCURRED, GID, MARK_CODE))
     order = in_order(eff, depth, occurred, ids_of(table, id), gid)
     counts = write_part(table, marks, order, position, out / part_name(number))
-    shelf.drop(names)
+    store.drop(names)
     return counts
 
 
-def gathered(names: list[str], shelf: ShuffleStore) -> pa.Table | None:
-    """Return the rows of all these names, in their order; None where there are none."""
-    batches = [batch for name in names for batch in shelf.rows(name)]
-    # In one piece: rows are taken from it here and there.
+def gathered(names: list[str], store: ShuffleStore) -> pa.Table | None:
+    """Return the rows of all these names, in order, or None if there are none."""
+    batches = [batch for name in names for batch in store.rows(name)]
+    # One chunk, because rows are taken in random order.
     return pa.Table.from_batches(batches).combine_chunks() if batches else None
 
 
 def ids_of(table: pa.Table, id: str) -> pa.ChunkedArray:
-    """Return the ids, as what they are ordered by."""
+    """Return the ids as text, for sorting."""
     return pa.chunked_array([as_text(chunk) for chunk in value_at(table, id).chunks])
 
 
 def part_name(number: int) -> str:
-    """Return the name of the file that has a range."""
+    """Return the file name of a range."""
     return f"part-{number:05d}.parquet"
 
 
 def write_part(table: pa.Table, marks: MarkCodes, order: Rows, position: int, path: Path) -> dict[str, int]:
-    """Write the rows in this order, counted from `position`, as a file that appears when it is whole. Returns how many have each mark."""
+    """Write the rows in this order, numbered from `position`, to a file that appears when it is complete. Return the
+    number of rows by mark.
+    """
     schema = ordered_schema(table.schema)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     own = table.select([name for name in schema.names if name not in {POSITION, MARK}])

@@ -1,4 +1,4 @@
-"""Looking at a folder and reading its files. Blocking: all calls from one thread, except `close`, which is the last one."""
+"""Look at a folder and read its files. Blocking: all calls from one thread, except `close`, which is the last one."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SLICE_SECONDS: Final = 0.05
 SCAN_STEP: Final = 256
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 256 * 1024
-"""So much, and one line, is read ahead of the stream, beside the memory budget: each of many folders may."""
+"""Maximum bytes, plus one line, read ahead of the stream. They are outside of the memory budget and apply to each folder."""
 NOT_A_FILE: Final = "It is not a file."
 PASSING: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
 """What may be otherwise a moment later."""
 
 
 class Visit(NamedTuple):
-    """What came of reading a file: its reader (new files) and a chunk, or why there is none.
+    """The result of reading a file: its reader (new files) and a chunk, or the reason why there is none.
 
-    `lane`: the lane that is read on. `entry`: where the file was left before the last stop. `rewritten`: it is not what it was then.
-    `sight`: the file is gone, is a lane under another name, or cannot be read.
+    `lane`: the lane that is read further. `entry`: the position before the last stop. `rewritten`: the contents
+    have changed since. `sight`: the file was removed, is a lane under another name, or cannot be read.
     """
 
     file: str
@@ -47,7 +47,8 @@ class Visit(NamedTuple):
 class Scan:
     """One pass over the folder, in slices.
 
-    `selection` is of the files that wait; `inodes` are those of interest that it saw; `sights` are other names of such files.
+    `selection` has the waiting files. `inodes` are the inodes of interest that it saw; `sights` are other names of
+    such files.
     """
 
     def __init__(self, path: str, lanes: Lanes, wants: Callable[[str], bool]) -> None:
@@ -61,7 +62,7 @@ class Scan:
         self._steps = self._run()
 
     def proceed(self) -> bool:
-        """Go on for a moment; return whether there is more. Raises OSError."""
+        """Continue for a moment; return whether there is more. Raises OSError."""
         end = monotonic() + SLICE_SECONDS
         return any(monotonic() >= end for _ in self._steps)
 
@@ -76,34 +77,34 @@ class Scan:
         yield from self.selection.steps()
 
     def _see(self, entry: os.DirEntry[str]) -> None:
-        name, wanted = entry.name, self._wants(entry.name)
+        name, matches = entry.name, self._wants(entry.name)
         if entry.inode() in self._followed and not entry.is_dir(follow_symlinks=False):
             self._follow(name, entry.inode())
-        if not wanted:
+        if not matches:
             return
         if self._lanes.is_known(name):
             return
         try:
-            found = entry.stat()
+            status = entry.stat()
         except OSError:
-            # Opening it reports what is wrong with it.
+            # The open reports the error.
             self.selection.add(Candidate(0, name))
             return
-        if found.st_ino in self._followed:
-            # The file behind a link, which has an inode of its own.
-            self._follow(name, found.st_ino)
-        if not stat.S_ISDIR(found.st_mode):
-            self.selection.add(Candidate(found.st_mtime_ns, name))
+        if status.st_ino in self._followed:
+            # The file that a link leads to has an inode of its own.
+            self._follow(name, status.st_ino)
+        if not stat.S_ISDIR(status.st_mode):
+            self.selection.add(Candidate(status.st_mtime_ns, name))
 
     def _follow(self, name: str, inode: int) -> None:
-        """Note a file that may be one of a lane under another name: it is looked at before that lane is given up."""
+        """Record a file that may be that of a lane under another name. It is looked at before that lane is closed."""
         self.inodes.add(inode)
         if not self._lanes.is_known(name):
             self.sights.append(name)
 
 
 class Files:
-    """The files of one folder, those that are open among them."""
+    """The files of one folder, also the open ones."""
 
     def __init__(self, path: Path, lanes: Lanes) -> None:
         self._path = str(path)
@@ -115,7 +116,7 @@ class Files:
         return [self._sight(file) for file in files]
 
     def visit(self, targets: Iterable[Lane | Candidate]) -> list[Visit]:
-        """Read the first, or next, chunk of each; fewer are returned when they are large."""
+        """Read the first or next chunk of each file; of fewer files if they are large."""
         visits: list[Visit] = []
         room = BATCH_BYTES
         for target in targets:
@@ -128,7 +129,7 @@ class Files:
         return visits
 
     def read(self, reader: LineReader, *, final: bool) -> Chunk | str | None:
-        """Read on. Return None if the file was rewritten, or a text that says why it cannot be read."""
+        """Read the next chunk. Return None if the file was rewritten, or a text with the reason why it cannot be read."""
         try:
             return reader.read(final=final)
         except Rewritten:
@@ -137,13 +138,13 @@ class Files:
             return _words(error)
 
     def leave(self, readers: Iterable[LineReader]) -> None:
-        """Close these."""
+        """Close these files."""
         for reader in readers:
             self._readers.discard(reader)
             reader.close()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all files."""
         self.leave(tuple(self._readers))
 
     def _read_new(self, file: str) -> Visit:
@@ -191,7 +192,7 @@ class Files:
             return Visit(lane.file, lane, sight=Sight(lane.file, error=_words(error)))
 
     def _reopened(self, lane: Lane) -> LineReader | None:
-        """Open the lane's file again where it was left; None where its name leads to another one."""
+        """Reopen the lane's file at its last position. Return None if its name leads to another file."""
         try:
             reader = LineReader(self._in(lane.file))
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One folder on the disk: who may read it, its journal, and where its finished files go. Blocking: all calls from one thread."""
+"""One folder on the disk: its lock, its journal, and its finished files. Blocking: all calls from one thread."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ OWN_FOLDER: Final = ".headrace"
 DONE_FOLDER: Final = "done"
 JOURNAL_NAME: Final = "progress.jsonl"
 LOCK_NAME: Final = "lock"
-DELETED_AT_ONCE: Final = 400
-"""Old finished files that are deleted in one call: the journal's other callers must not wait longer."""
+MAX_DELETED_ENTRIES: Final = 400
+"""Old finished files that one call deletes: other calls on the journal must not wait longer."""
 
 log = structlog.get_logger(__name__)
 
 
 class Finished(NamedTuple):
-    """A file that was read and advanced to its end; `over` is the journal's word on it, `moves` whether its name is one of the folder's."""
+    """A file that was read and advanced to its end. `over` is its last journal entry; `moves` says whether its name
+    is one of the folder's.
+    """
 
     lane: str
     file: str
@@ -42,9 +44,10 @@ class Finished(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What became of a finished file: `done`; `changed` since it was read; `written` by a program that has it open; or `failed`, and why.
+    """The outcome for a finished file: `done`; `changed` since it was read; `written` by a program that has it
+    open; or `failed`, with the reason.
 
-    `file` is its name now, where it is not done.
+    `file` is its present name, if it is not done.
     """
 
     lane: str
@@ -54,9 +57,9 @@ class Moved(NamedTuple):
 
 
 class Folder:
-    """The folder `path`, opened for keeping progress in it; raises `UpstreamError` when it cannot be.
+    """Open the folder `path` to store progress in it. Raises `UpstreamError` if this fails.
 
-    `keep_done`: for how many days finished files are kept; None keeps them.
+    `keep_done`: the number of days for which finished files are retained; None retains all of them.
     """
 
     def __init__(self, path: Path, keep_done: int | None = None) -> None:
@@ -87,8 +90,8 @@ class Folder:
     def finish(self, files: Iterable[Finished]) -> list[Moved]:
         """Move the files to `done`, in a folder of the day, and record that their lanes are over.
 
-        A crash before the record is repaired at the next opening: the file is moved then, or known to be gone. Raises `UpstreamError` where
-        the folder is another one by now.
+        The next opening repairs a crash before the record: it moves the file, or finds that it was moved. Raises
+        `UpstreamError` if the path leads to another folder now.
         """
         today = day()
         files = list(files)
@@ -114,7 +117,7 @@ class Folder:
             sync_folder(done)
             self.journal.append(over, durable=False)
         except OSError as error:
-            # The next opening sees that the files are gone.
+            # The next opening sees that the files were moved.
             log.warning("finished files not recorded", folder=str(self.path), error=str(error))
 
     def _finish(self, one: Finished, done: Path) -> Moved:
@@ -137,7 +140,7 @@ class Folder:
             return _failed(one, error)
 
     def _move(self, one: Finished, path: Path, done: Path, descriptor: int) -> Moved:
-        """Move the file, and move it back where it turns out to be another one, or to have grown, in the same moment."""
+        """Move the file. Move it back immediately if it turns out to be another one, or to have grown."""
         link = os.lstat(path)
         target = self._free(done, one)
         path.rename(target)
@@ -146,7 +149,7 @@ class Folder:
         return Moved(one.lane, one.file, "done")
 
     def _put_back(self, target: Path, path: Path, one: Finished) -> str:
-        """Move a file back from `done`, under its name or, where that is taken by now, under one of its own; return that name."""
+        """Move a file back from `done`, under its name or, if that is in use, under a unique name; return that name."""
         for back in (path, path.with_name(with_suffix(path.name, f"~{one.lane.rpartition('@')[2][-12:]}"))):
             with suppress(FileExistsError):
                 os.link(target, back, follow_symlinks=False)
@@ -156,7 +159,7 @@ class Folder:
         raise OSError(f"{target} cannot be moved back")
 
     def _free(self, done: Path, one: Finished) -> Path:
-        """Return where in `done` the file goes: under its own name, if no other has it."""
+        """Return the path of the file in `done`: under its own name, if no other has it."""
         target = done / one.file
         if not os.path.lexists(target):
             return target
@@ -167,7 +170,7 @@ class Folder:
 
     @staticmethod
     def _seems_written(own: Path) -> bool:
-        """Tell whether the file system takes every file for one that is being written: then it is not asked."""
+        """Return whether the file system reports every file as open for writing. Its reports are then ignored."""
         probe = own / "probe"
         probe.write_bytes(b"")
         descriptor = os.open(probe, os.O_RDONLY | os.O_CLOEXEC)
@@ -178,14 +181,14 @@ class Folder:
             probe.unlink()
 
     def _sweep(self, today: date) -> None:
-        """Delete, a few files at a time, the folders of days that are over for longer than finished files are kept."""
+        """Delete the day folders that exceed the retention of finished files, a few files at a time."""
         if self._keep_done is None:
             return
         if self._swept != today:
             self._swept = today
             before = (today - timedelta(days=self._keep_done)).isoformat()
             self._old = [folder for folder in (self.path / DONE_FOLDER).iterdir() if _is_day(folder.name) and folder.name < before]
-        room = DELETED_AT_ONCE
+        room = MAX_DELETED_ENTRIES
         while self._old and room > 0:
             folder = self._old[-1]
             try:
@@ -200,12 +203,12 @@ class Folder:
 
 
 def day() -> date:
-    """Return the day in whose folder finished files go."""
+    """Return the day whose folder receives finished files."""
     return datetime.now(UTC).date()
 
 
 def _delete_some(folder: Path, most: int) -> int:
-    """Delete at most so many entries of a folder, or the folder once it is empty; return how many entries that were."""
+    """Delete up to `most` entries of a folder, or the folder if it is empty. Return the number of deleted entries."""
     with os.scandir(folder) as entries:
         some = list(islice(entries, most))
     for entry in some:

@@ -1,7 +1,8 @@
-"""How far each file of a folder is done: a journal of JSON lines, appended and made durable, compacted as it grows.
+"""The progress of each file of a folder: a journal of JSON lines, appended durably and compacted as it grows.
 
-It knows the lanes that are under way, and forgets a lane once its file is done. A line that was torn by a crash is passed over: what it
-said was not yet promised, and its lines are read again. Blocking: call it in one thread.
+It has the lanes whose files are in progress, and removes a lane when its file is done. A line that a crash
+truncated is skipped: its entry was not yet confirmed, and its lines are read again. Blocking: call it in one
+thread.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ class Sum(NamedTuple):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last word on one lane: everything before byte `at` of the `file` (its name as text) is done; `over`: the lane is done.
+    """The last entry of one lane: all before byte `at` of the `file` (its name as text) is done; `over`: the lane
+    is done.
 
-    `last` is where the last line that is done starts, if one is. `inode` and `birth` say which file it is; `head` and `check`
-    are sums of its first bytes and of those before an offset up to `at`.
+    `last` is the start of the last line that is done, if any. `inode` and `birth` identify the file. `head` and
+    `check` are checksums of its first bytes and of those before an offset up to `at`.
     """
 
     lane: str
@@ -57,7 +59,7 @@ class MarkLine(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """The journal at `path`. `entries` holds the last entry of each lane that is under way. Raises OSError when it cannot be opened.
+    """The journal at `path`. `entries` holds the last entry of each lane in progress. Raises OSError if it cannot be opened.
 
     `mark` is that of the event log that the folder was advanced for last, or None if it never was.
     """
@@ -73,9 +75,10 @@ class Journal:
         self._torn = b""
 
     def append(self, entries: Iterable[Entry], *, durable: bool = True, mark: LogMark | None = None) -> None:
-        """Write the entries, and the mark where it is new; on return they are on the disk. After an OSError the journal is as before.
+        """Write the entries, and a new mark. On return they are durable. After an OSError the journal is unchanged.
 
-        Raises `UpstreamError` when another file, or none, is where the journal was: the folder was deleted, moved or made again.
+        Raises `UpstreamError` if the path no longer leads to the journal: the folder was deleted, moved or created
+        again.
         """
         entries = list(entries)
         self._still_there()
@@ -88,7 +91,7 @@ class Journal:
             if durable:
                 os.fdatasync(self._descriptor)
         except OSError:
-            # Where the half of a line cannot be cut off, it is ended before the next one begins.
+            # If a partial line cannot be truncated, a line end is written before the next one.
             self._torn = b"\n"
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
@@ -103,11 +106,11 @@ class Journal:
             try:
                 self._compact()
             except OSError:
-                # The entry is written: the journal stays longer than it need be, and is compacted later.
+                # The entry is durable. The journal stays longer than necessary and is compacted later.
                 self._compact_at = self._size + COMPACT_AT_BYTES
 
     def close(self) -> None:
-        """Close the file; nothing may be appended any more."""
+        """Close the file. No call may append afterwards."""
         os.close(self._descriptor)
 
     def _still_there(self) -> None:
@@ -129,7 +132,7 @@ class Journal:
         self._compact_at = max(COMPACT_AT_BYTES, COMPACT_AT_GROWTH * size)
 
     def _compacted(self) -> tuple[int, int]:
-        """Put a journal of only the entries that count in the place of this one; return its descriptor and size."""
+        """Replace the journal by one with only the current entries; return its descriptor and size."""
         part = self._path.with_name(self._path.name + ".part")
         with part.open("wb") as out:
             out.writelines(_lines(self.mark, self.entries.values()))

@@ -1,4 +1,4 @@
-"""One file of a folder on its way: how far it is read, handed out and done."""
+"""The progress of one file of a folder: read, handed out and committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.sources.file_names import new_lane, text_of
 from headrace.sources.file_status import FileKey, Status
 
 QUIET: Final = 1.0
-LONGEST_PAUSE: Final = 30.0
+MAX_PAUSE_SECONDS: Final = 30.0
 State = Literal["queued", "reading", "settling"]
 
 
@@ -59,34 +59,36 @@ class Lane:
 
     @property
     def key(self) -> FileKey:
-        """Which file it is."""
+        """Return the identity of the file."""
         return self.status.key
 
     @property
     def end(self) -> int | None:
-        """Where the lane's last line starts, once the file has been read to its end; until then its size, which is behind that."""
+        """Return the start of the lane's last line once the file has been read to its end; until then its size,
+        which is beyond it.
+        """
         return self.last if self.state == "settling" else self.status.size
 
     @property
     def mark(self) -> Mark:
-        """Where to read on, and what the file must have there."""
+        """Return the position to resume at, and the checksums that the file must have there."""
         known = next((one for one in reversed(self.checks) if one.end <= self.read), self.check)
         return Mark(self.read, self.head, known)
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was handed out is advanced."""
+        """Return whether all lines handed out are advanced."""
         return self.advanced >= self.owed and not self.held
 
     def took(self, chunk: Chunk) -> None:
-        """Note what was read."""
+        """Record a read."""
         self.read, self.status = chunk.read, chunk.status
         self.checks += chunk.checks
         if self.reader is not None:
             self.head = self.reader.head
 
     def settle(self, now: float) -> None:
-        """Note that the reader has come to the end of the file."""
+        """Record that the reader has reached the end of the file."""
         self.state = "settling"
         if self.final:
             self.wait(now)
@@ -94,11 +96,11 @@ class Lane:
             self.since, self.due = now, now + QUIET
 
     def wait(self, now: float) -> None:
-        """Look again later: the longer the file has been as it is, the later."""
-        self.due = now + min(max((now - self.since) / 4, QUIET), LONGEST_PAUSE)
+        """Schedule the next look. The longer the file has been unchanged, the later it is."""
+        self.due = now + min(max((now - self.since) / 4, QUIET), MAX_PAUSE_SECONDS)
 
     def entry(self, at: int, last: int | None) -> Entry:
-        """Return the journal's word that all before `at` is done."""
+        """Return the journal entry that says that all before `at` is done."""
         while self.checks and self.checks[0].end <= at:
             self.check = self.checks.popleft()
         check = None if self.check is None or self.check.end > at else self.check
@@ -106,5 +108,5 @@ class Lane:
         return Entry(self.name, text_of(self.file), at, last=last, inode=inode, birth=birth, head=self.head, check=check)
 
     def over(self) -> Entry:
-        """Return the journal's word that the lane is no more."""
+        """Return the journal entry that ends the lane."""
         return Entry(self.name, text_of(self.file), over=True)

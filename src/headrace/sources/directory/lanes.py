@@ -4,9 +4,10 @@
                        │                  └────look─► ended (quiet, and all of it advanced)
                        └─fail─► waiting again after a pause
 
-Law: a lane is one file, whatever its name; its own name never comes twice. A file that was put in another's place, or emptied and
-written again, is another lane. A lane ends only when its file was read to its end and advanced that far, has been as it is for `QUIET`
-seconds, and no program has it open for writing. Its cost is that of what has changed, never that of all files of the folder.
+Invariants: a lane is one file, whatever its name, and its own name is never reused. A file that replaced another,
+or was truncated and written again, is another lane. A lane ends only when its file was read to its end and advanced
+that far, has been unchanged for `QUIET` seconds, and no program has it open for writing. The cost depends on the
+number of changes, never on the number of files in the folder.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from headrace.sources.directory.journal import Entry
-from headrace.sources.directory.lane import LONGEST_PAUSE, QUIET, Lane
+from headrace.sources.directory.lane import MAX_PAUSE_SECONDS, QUIET, Lane
 from headrace.sources.directory.waiting import Candidate, Waiting
 from headrace.sources.file_names import text_of
 from headrace.sources.file_status import FileKey, Status
 
-MAX_TROUBLES: Final = 10_000
+MAX_FAILURES: Final = 10_000
 MAX_ERRORS: Final = 100
 FIRST_PAUSE: Final = 1.0
 
 
 class Sight(NamedTuple):
-    """A name as a look found it: its file's status, or None if there is no file of that name; or why that could not be found out.
+    """The result of a look at a name: its file's status, or None if there is no file of that name, or the error.
 
     `renamed`: the lane of that file, whose own name no longer leads to it.
     """
@@ -41,7 +42,7 @@ class Sight(NamedTuple):
 
 
 class LaneFailure(NamedTuple):
-    """Why a file cannot be read, how often that was so in a row, and when it is tried again."""
+    """The reason why a file cannot be read, the number of consecutive failures, and the time of the next attempt."""
 
     error: str
     failures: int
@@ -50,18 +51,18 @@ class LaneFailure(NamedTuple):
 
 @dataclass(slots=True)
 class ScanResult:
-    """What came of a look: lanes that may have `ended`, and lanes that are `gone`."""
+    """The result of a look: lanes that may have `ended`, and lanes whose file was removed, in `gone`."""
 
     ended: list[Lane] = field(default_factory=list)
     gone: list[Lane] = field(default_factory=list)
 
 
 class Lanes:
-    """All lanes that are open, the files that wait, and those that cannot be read."""
+    """The open lanes, the waiting files and the unreadable ones."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.waiting = Waiting()
-        self.troubles: dict[str, LaneFailure] = {}
+        self.failures: dict[str, LaneFailure] = {}
         self.scans = 0
         self._open: dict[str, Lane] = {}
         self._by_file: dict[str, Lane] = {}
@@ -84,33 +85,33 @@ class Lanes:
         return self._by_key.get(key)
 
     def unfinished(self, key: FileKey) -> Entry | None:
-        """Return what is known of a file from before the last stop. From any thread."""
-        found = self._resume.get(key[0])
-        return found if found is not None and (found.birth == key[1] or 0 in (found.birth, key[1])) else None
+        """Return the entry of a file from before the last stop. From any thread."""
+        entry = self._resume.get(key[0])
+        return entry if entry is not None and (entry.birth == key[1] or 0 in (entry.birth, key[1])) else None
 
     def is_known(self, file: str) -> bool:
-        """Tell whether a scan need not find this file. From any thread."""
-        return file in self._by_file or file in self.troubles
+        """Return whether a scan can omit this file. Any thread may call it."""
+        return file in self._by_file or file in self.failures
 
     @property
     def files(self) -> list[str]:
-        """The names of the files that are being read."""
+        """The names of open files."""
         return list(self._by_file)
 
     def has_lost(self, scan: int) -> bool:
-        """Tell whether the file of some lane is still to be looked for under other names, after the scan of that number."""
+        """Return whether a further scan must look for the file of a lane under other names, after the scan of that number."""
         return any(lane.lost is not None and lane.lost >= scan for lane in self._lost.values())
 
     def errors(self) -> dict[str, str]:
-        """Return why files cannot be read, by their names as text, the first ones of them."""
-        return {text_of(file): trouble.error for file, trouble in islice(self.troubles.items(), MAX_ERRORS)}
+        """Return the reasons of the first unreadable files, by name as text."""
+        return {text_of(file): failure.error for file, failure in islice(self.failures.items(), MAX_ERRORS)}
 
     def followed(self) -> set[int]:
-        """Return the inodes of files that may have got a name that does not match."""
+        """Return the inodes of files that may have a name that does not match."""
         return {lane.status.inode for lane in self._lost.values()} | self._resume.keys()
 
     def take(self) -> Lane | Candidate | None:
-        """Return what to read next (what changed longest ago, then by name): a lane, which is `reading` now, or a new file."""
+        """Return the next lane or new file to read: the oldest change first, then by name. A lane is `reading` from now on."""
         while True:
             first, queued = self.waiting.first(), self._queue[0][0] if self._queue else None
             if queued is not None and (first is None or queued <= first):
@@ -126,15 +127,15 @@ class Lanes:
                 return None
 
     def requeue(self, target: Lane | Candidate) -> None:
-        """Put it back: it was not read."""
+        """Return a lane or file to the queue: it was not read."""
         if isinstance(target, Lane):
             self._enqueue(target, final=target.final)
         else:
             self.waiting.add(target)
 
     def open(self, lane: Lane) -> list[Entry]:
-        """Add a lane that is `reading` now; return what the journal must have before a line of it is handed out."""
-        self.troubles.pop(lane.file, None)
+        """Add a lane that is `reading`; return the entry that the journal needs before a line of it is handed out."""
+        self.failures.pop(lane.file, None)
         if (other := self._by_file.get(lane.file)) is not None:
             self._lose(other)
         self._open[lane.name] = self._by_file[lane.file] = lane
@@ -144,23 +145,23 @@ class Lanes:
         return [lane.entry(lane.advanced, lane.committed), *over]
 
     def at_end(self, lane: Lane, now: float) -> None:
-        """Note that the reader has come to the end of the lane's file."""
-        self.troubles.pop(lane.file, None)
+        """Record that the reader has reached the end of the lane's file."""
+        self.failures.pop(lane.file, None)
         lane.settle(now)
         self._push_due(lane)
 
     def miss(self, lane: Lane) -> None:
-        """Note that the lane could not be read on: the next look at it takes it for changed."""
+        """Record that the lane could not be read further. The next look treats it as changed."""
         lane.state, lane.status = "settling", lane.status._replace(modified=0)
 
     def fail(self, file: str, error: str, now: float) -> None:
-        """Note that the file cannot be read, and try it again after a pause that grows."""
-        known = self.troubles.pop(file, None)
-        if known is None and len(self.troubles) >= MAX_TROUBLES:
+        """Record that the file cannot be read, and retry it after a growing pause."""
+        known = self.failures.pop(file, None)
+        if known is None and len(self.failures) >= MAX_FAILURES:
             return
         count = 1 if known is None else known.failures + 1
-        due = now + min(FIRST_PAUSE * 2 ** min(count - 1, 10), LONGEST_PAUSE)
-        self.troubles[file] = LaneFailure(error, count, due)
+        due = now + min(FIRST_PAUSE * 2 ** min(count - 1, 10), MAX_PAUSE_SECONDS)
+        self.failures[file] = LaneFailure(error, count, due)
         heappush(self._due, (due, file))
 
     def close(self, lane: Lane) -> Lane:
@@ -169,25 +170,25 @@ class Lanes:
         self._lost.pop(lane.name, None)
         if self._by_file.get(lane.file) is lane:
             del self._by_file[lane.file]
-            self.troubles.pop(lane.file, None)
+            self.failures.pop(lane.file, None)
         if self._by_key.get(lane.key) is lane:
             del self._by_key[lane.key]
         return lane
 
     def next_due(self) -> float | None:
-        """Return when to look again if nothing changes before."""
+        """Return the time of the next look if nothing changes before."""
         return self._due[0][0] if self._due else None
 
     def due(self, now: float, most: int) -> list[str]:
-        """Take the names to look at now, at most `most`."""
+        """Take up to `most` names to look at now."""
         names: list[str] = []
         while self._due and self._due[0][0] <= now and len(names) < most:
             when, file = heappop(self._due)
-            lane, trouble = self._by_file.get(file), self.troubles.get(file)
+            lane, failure = self._by_file.get(file), self.failures.get(file)
             if lane is not None and lane.due == when:
                 lane.due = None
                 names.append(file)
-            elif trouble is not None and trouble.due == when:
+            elif failure is not None and failure.due == when:
                 names.append(file)
         return names
 
@@ -202,7 +203,7 @@ class Lanes:
         self._push_due(lane)
 
     def see(self, sights: Iterable[Sight], now: float) -> ScanResult:
-        """Compare what a look found with the lanes."""
+        """Compare the result of a look with the lanes."""
         look = ScanResult()
         for sight in sights:
             lane = self._by_file.get(sight.file)
@@ -217,30 +218,33 @@ class Lanes:
         return look
 
     def give_up(self, scan: int) -> list[Lane]:
-        """Close, and return, the lanes whose file was not found by the scan of that number, which was begun after it was lost."""
+        """Close and return the lanes whose file was not found by the scan of that number, which began after the loss."""
         missing = [lane for lane in self._lost.values() if lane.lost is not None and lane.lost < scan and lane.state == "settling"]
         return [self.close(lane) for lane in missing]
 
-    def forget_missing(self, inodes: set[int]) -> list[Entry]:
-        """Forget the entries whose file the first scan has not found; return what the journal must have: what comes later is another."""
+    def remove_missing(self, inodes: set[int]) -> list[Entry]:
+        """Remove the entries whose file the first scan has not found, and return the entries for the journal.
+
+        A later file is another lane.
+        """
         missing = [self._resume.pop(inode) for inode in self._resume.keys() - inodes]
         return [Entry(entry.lane, entry.file, over=True) for entry in missing]
 
     def _found(self, sight: Sight, now: float) -> None:
         lane = sight.renamed
         if sight.status is None:
-            self.troubles.pop(sight.file, None)
+            self.failures.pop(sight.file, None)
         elif lane is not None and lane.name in self._open:
             self.rename(lane, sight.file, now)
         else:
-            trouble = self.troubles.pop(sight.file, None)
-            if trouble is not None:
-                # It is tried again; should it fail again, that is no first time.
-                self.troubles[sight.file] = trouble._replace(due=0.0)
+            failure = self.failures.pop(sight.file, None)
+            if failure is not None:
+                # It is retried. A second failure is not logged as the first.
+                self.failures[sight.file] = failure._replace(due=0.0)
             self.waiting.add(Candidate(sight.status.modified, sight.file))
 
     def rename(self, lane: Lane, file: str, now: float) -> None:
-        """Note that the lane's file has another name now."""
+        """Record the new name of the lane's file."""
         if (other := self._by_file.get(file)) is not None:
             self._lose(other)
         if self._by_file.get(lane.file) is lane:
@@ -252,7 +256,7 @@ class Lanes:
             self.nudge(lane, now)
 
     def _lose(self, lane: Lane) -> None:
-        """The lane's name leads to another file, or to none: what is left of its own is read while it is open."""
+        """Mark the lane as lost: its name leads to another file or to none. The rest of its own file is read while it is open."""
         self._by_file.pop(lane.file, None)
         self._lost[lane.name] = lane
         lane.lost = self.scans

@@ -1,9 +1,9 @@
-"""Reading a folder as a shared stream.
+"""Read a folder as a shared stream.
 
-Two threads do what may block: one looks and reads, one keeps the journal and moves finished files, so that each of them does one thing
-after the other, whatever the tasks that wait for it do meanwhile. Nothing polls: the kernel tells which names changed, and only those
-are looked at. As it does not tell everything (changes made by another machine in a shared folder, a burst that was too large for it), the
-whole folder is scanned every `SAFETY` seconds all the same, or more rarely where that takes long.
+Two threads do the blocking work: one looks and reads, one writes the journal and moves finished files. Each does one
+thing after the other, even if a waiting task is cancelled. Nothing polls: the kernel reports changed names. It does not
+report every change: another machine may change a shared folder, or a burst may overflow the kernel's queue. So the
+whole folder is scanned every `SAFETY` seconds, or less often if a scan takes long.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.sources.directory.folder import Finished, Folder, Moved
 from headrace.sources.directory.journal import Entry
 from headrace.sources.directory.lane import Lane
 from headrace.sources.directory.lanes import Lanes, Sight
-from headrace.sources.directory.lines import LONGEST_LINE, Chunk
+from headrace.sources.directory.lines import MAX_LINE_BYTES, Chunk
 from headrace.sources.directory.threads import Threads
 from headrace.sources.directory.waiting import Candidate
 from headrace.sources.directory.watch import Watch, matcher
@@ -36,20 +36,20 @@ from headrace.triggers.upstream import SharedStreamProducer
 SAFETY: Final = 30.0
 SCAN_SHARE: Final = 20
 URGENT_SCAN_SHARE: Final = 3
-"""A scan begins at the earliest after so many times the time that the last one took; an urgent one is asked for."""
+"""Minimum pause before a scan, as a multiple of the duration of the last one. An urgent scan does not wait."""
 EARLY_AFTER: Final = 5.0
 EARLY_FILES: Final = 1000
 LOOK_FILES: Final = 500
 FINISH_FILES: Final = 200
 FAILED_SCAN_PAUSE: Final = 2.0
 MAX_OPEN_FILES: Final = 128
-"""Files that were read to their end and are kept open for what may come."""
+"""Maximum number of files that stay open at their end for further lines."""
 
 log = structlog.get_logger(__name__)
 
 
 class Place(NamedTuple):
-    """Where a line is: its lane, where it starts, where the next one starts."""
+    """The place of a line: its lane, its start, and the start of the next one."""
 
     lane: str
     start: int
@@ -57,14 +57,14 @@ class Place(NamedTuple):
 
 
 class LongLine(RawEvent):
-    """A line that is too long to be a message; only its beginning is kept."""
+    """A line that is too long for a message; only its beginning is stored."""
 
     __slots__ = ()
 
     @property
     def value(self) -> Any:
         """Raise `MalformedEvent`."""
-        raise MalformedEvent(f"The line is longer than {LONGEST_LINE} bytes.")
+        raise MalformedEvent(f"The line is longer than {MAX_LINE_BYTES} bytes.")
 
 
 class DirectoryProducer(SharedStreamProducer):
@@ -85,13 +85,14 @@ class DirectoryProducer(SharedStreamProducer):
         self._journal: GroupCommit[Entry, None] = GroupCommit(self._write)
 
     async def open_stream(self) -> AsyncIterator[tuple[RawEvent, Place]]:
-        """Take the folder and yield its lines without end; raises `UpstreamError` when it cannot be read, or not by this process now."""
+        """Open the folder and yield its lines without end. Raises `UpstreamError` if this process cannot read it now."""
         folder = await self._threads.open()
         if self.log is not None:
             await self.log.check(folder.journal.mark)
         self._lanes = Lanes(folder.journal.entries.values())
         self._files = self._threads.files = Files(self._path, self._lanes)
-        # The watching is on from the first step of its task, which comes before the first scan: no file falls in between.
+        # The watch is active from the first step of its task, which precedes the first scan. So no file is missed
+        # in between.
         self._tasks = [asyncio.create_task(self._watch.run()), asyncio.create_task(self._look_after(folder))]
         for task in self._tasks:
             task.add_done_callback(lambda _: self._work.set())
@@ -106,9 +107,11 @@ class DirectoryProducer(SharedStreamProducer):
                     chunk = await self._next_chunk(lane, chunk)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Record durably that the lane is done to the end of the last line of `batch`; what was recorded before is not recorded again.
+        """Record durably that the lane is done to the end of the last line of `batch`. An end that is already
+        recorded is not recorded again.
 
-        A line that a subscriber failed on is not passed: the lane is held before it, and comes again from there at the next opening.
+        Invariant: a line that a subscriber failed on is not passed. The lane is held before it, and the next
+        opening redelivers from there.
         """
         lane = self._lanes.get(batch[0].broker_payload.lane)
         if lane is None or lane.held:
@@ -134,21 +137,21 @@ class DirectoryProducer(SharedStreamProducer):
         return broker_payload.start
 
     def get_lane_end(self, lane: Hashable) -> int | None:
-        """Return where the lane's last line starts (the file's size, as long as its end has not been read); None once it is done."""
-        found = self._lanes.get(str(lane))
-        return None if found is None else found.end
+        """Return the start of the lane's last line, or the file's size until its end has been read. None once it is done."""
+        open_lane = self._lanes.get(str(lane))
+        return None if open_lane is None else open_lane.end
 
     def get_committed(self, lane: Hashable) -> int | None:
-        """Return where the last line that the journal has as done starts; None before the first, and once the file is done."""
-        found = self._lanes.get(str(lane))
-        return None if found is None else found.committed
+        """Return the start of the last line that the journal has as done. None before the first, and once the file is done."""
+        open_lane = self._lanes.get(str(lane))
+        return None if open_lane is None else open_lane.committed
 
     def get_errors(self) -> Mapping[str, str]:
-        """Return the files that cannot be read now, by name, and why."""
+        """Return the reasons of unreadable files, by name."""
         return self._lanes.errors()
 
     async def aclose(self) -> None:
-        """Stop watching and let the next process have the folder, once what its threads are at is done."""
+        """Stop the watch and release the folder for the next process, after the running calls of its threads."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -157,7 +160,7 @@ class DirectoryProducer(SharedStreamProducer):
         await self._journal.aclose()
 
     async def _next_batch(self) -> list[tuple[Lane, Chunk]]:
-        """Wait for files to read; return them with the first chunks to hand out, once the journal knows them."""
+        """Wait for files to read; return them with the first chunks to hand out, once the journal has them."""
         while True:
             for task in self._tasks:
                 if task.done():
@@ -186,7 +189,7 @@ class DirectoryProducer(SharedStreamProducer):
         return list(targets.values())
 
     def _admit(self, visit: Visit, entries: list[Entry]) -> tuple[Lane, Chunk] | None:
-        """Make of a visit a lane that is read, and add what the journal is to have of it."""
+        """Make a lane of a visit, and add its entry for the journal."""
         lane, now = visit.lane, self._now()
         if visit.chunk is None:
             entries += self._missed(visit, now)
@@ -208,7 +211,7 @@ class DirectoryProducer(SharedStreamProducer):
         return None if lane is None else (lane, visit.chunk)
 
     def _missed(self, visit: Visit, now: float) -> list[Entry]:
-        """Deal with a file that could not be read; return what the journal is to have of it."""
+        """Handle an unreadable file; return the entries for the journal."""
         lane, sight = visit.lane, visit.sight or Sight(visit.file)
         if visit.rewritten and lane is not None:
             return [self._rewritten(lane)]
@@ -221,7 +224,7 @@ class DirectoryProducer(SharedStreamProducer):
         return []
 
     def _rewritten(self, lane: Lane) -> Entry:
-        """Close a lane whose file has other contents now, and let it be read as another."""
+        """Close a lane whose file has other contents now, and read the file as another lane."""
         log.warning("file was emptied and written again", folder=str(self._path), lane=lane.name)
         self._drop([lane])
         if lane.lost is None:
@@ -229,24 +232,24 @@ class DirectoryProducer(SharedStreamProducer):
         return lane.over()
 
     async def _next_chunk(self, lane: Lane, chunk: Chunk) -> Chunk | None:
-        """Return the next lines of the file; None when there are none for now."""
+        """Return the next lines of the file, or None if there are none yet."""
         reader = lane.reader
         if reader is None or self._lanes.get(lane.name) is not lane:
             return None
         if chunk.at_end:
             self._at_end(lane)
             return None
-        found = await self._threads.read(lambda: self._files.read(reader, final=lane.final))
-        if isinstance(found, Chunk):
-            lane.took(found)
-            return found
-        if found is None:
+        result = await self._threads.read(lambda: self._files.read(reader, final=lane.final))
+        if isinstance(result, Chunk):
+            lane.took(result)
+            return result
+        if result is None:
             await self._record([self._rewritten(lane)])
         else:
             self._lanes.miss(lane)
-            self._lanes.fail(lane.file, found, self._now())
+            self._lanes.fail(lane.file, result, self._now())
             self._watch.wake()
-            self._warn(lane.file, found)
+            self._warn(lane.file, result)
         return None
 
     def _at_end(self, lane: Lane) -> None:
@@ -261,7 +264,7 @@ class DirectoryProducer(SharedStreamProducer):
         self._watch.wake()
 
     async def _look_after(self, folder: Folder) -> None:
-        """Look at what may have changed, and act on what the looks came to."""
+        """Look at names that may have changed, and act on the results."""
         while True:
             self._watch.begin()
             now = self._now()
@@ -276,7 +279,7 @@ class DirectoryProducer(SharedStreamProducer):
             await self._watch.wait(scan if due is None else min(due, scan))
 
     async def _scan(self, begun: float) -> None:
-        """Look at the whole folder, in slices. Raises `UpstreamError` when it is gone."""
+        """Look at the whole folder, in slices. Raises `UpstreamError` if the folder was removed."""
         self._watch.wants_scan = False
         self._lanes.scans += 1
         number = self._lanes.scans
@@ -295,7 +298,7 @@ class DirectoryProducer(SharedStreamProducer):
         self._lanes.waiting.end_scan(scan.selection)
         self._work.set()
         if number == 1:
-            missing = self._lanes.forget_missing(scan.inodes)
+            missing = self._lanes.remove_missing(scan.inodes)
             self._warn_of([entry.lane for entry in missing])
             await self._record(missing)
         names = self._lanes.files + scan.sights
@@ -313,7 +316,7 @@ class DirectoryProducer(SharedStreamProducer):
         self._work.set()
 
     async def _look(self, folder: Folder | None, names: Sequence[str]) -> None:
-        """Look at these names; move those of the files that have ended, if there is a `folder` to do it."""
+        """Look at these names; move finished files if there is a `folder` for them."""
         if not names:
             return
         sights = await self._threads.read(lambda: self._files.look(names))
@@ -350,20 +353,20 @@ class DirectoryProducer(SharedStreamProducer):
             self._lanes.again(lane, now)
 
     async def _give_up(self) -> None:
-        """Close the lanes whose file is nowhere in the folder any more."""
-        gone = self._lanes.give_up(self._scanned)
-        if not gone:
+        """Close the lanes whose file is no longer in the folder."""
+        missing = self._lanes.give_up(self._scanned)
+        if not missing:
             if self._lanes.has_lost(self._scanned):
                 self._watch.scan()
             return
-        self._warn_of([lane.name for lane in gone if not lane.is_done or lane.status.size > lane.read])
-        self._drop(gone)
-        await self._record([lane.over() for lane in gone])
+        self._warn_of([lane.name for lane in missing if not lane.is_done or lane.status.size > lane.read])
+        self._drop(missing)
+        await self._record([lane.over() for lane in missing])
 
     def _warn(self, file: str, error: str) -> None:
-        """Say what is wrong with a file, the first time."""
-        trouble = self._lanes.troubles.get(file)
-        if trouble is not None and trouble.failures == 1:
+        """Log the error of a file, the first time."""
+        failure = self._lanes.failures.get(file)
+        if failure is not None and failure.failures == 1:
             log.warning("file not usable", folder=str(self._path), file=text_of(file), error=error)
 
     def _warn_of(self, lanes: Sequence[str]) -> None:

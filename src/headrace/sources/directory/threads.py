@@ -1,4 +1,4 @@
-"""The two threads of a folder's reader: one that looks and reads, one that keeps the journal and moves files."""
+"""The two threads of a folder's reader: one looks and reads, one writes the journal and moves files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ R = TypeVar("R")
 
 
 class Threads:
-    """Runs calls in the two threads, each in the order in which they were given, also if no task waits for the answer any more.
+    """Run calls in the two threads, each in the order of submission, even if no task waits for the result any more.
 
-    `folder` is there from the end of `open` to `close`.
+    `folder` is set from the end of `open` to `close`.
     """
 
     def __init__(self, path: Path, keep_done: int | None) -> None:
@@ -30,7 +30,7 @@ class Threads:
         self.files: Files | None = None
 
     async def open(self) -> Folder:
-        """Take the folder. Raises `UpstreamError`."""
+        """Open the folder. Raises `UpstreamError`."""
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="headrace folder")
         self._keeping = ThreadPoolExecutor(1, thread_name_prefix="headrace journal")
         return await self.keep(self._open)
@@ -40,16 +40,16 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._reading, call)
 
     async def keep(self, call: Callable[[], R]) -> R:
-        """Run a call in the thread that keeps the journal."""
+        """Run a call in the thread that writes the journal."""
         return await asyncio.get_running_loop().run_in_executor(self._keeping, call)
 
     def leave(self, readers: Sequence[LineReader]) -> None:
-        """Close these files, behind whatever is being read."""
+        """Close these files after the running reads."""
         if readers and self._reading is not None and self.files is not None:
             self._reading.submit(self.files.leave, readers)
 
     async def close(self) -> None:
-        """Close the files and the folder; what the threads are at is done before, also where this is cancelled."""
+        """Close the files and the folder after the running calls, even if this task is cancelled."""
         reading, self._reading = self._reading, None
         keeping, self._keeping = self._keeping, None
         if reading is None or keeping is None:

@@ -1,4 +1,4 @@
-"""A folder that others put files into, as an upstream: each file a lane, each line a message."""
+"""A folder that other programs put files into, as an upstream: each file a lane, each line a message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from headrace.triggers.upstream import FOLDER_STREAM, Upstream
 
 
 class Directory(Upstream):
-    """The files of one folder whose names match `pattern`, read line by line; every line is one JSON message.
+    """The files of one folder whose names match `pattern`, read line by line. Each line is one JSON message.
 
-    Writers put complete files in by rename; names that begin with a dot or end in `.part` are left alone. A file that is done is
-    moved to a folder of the day in the folder's `done`, and deleted `keep_done` days later (None: never). Files in the folder's own
-    subfolders are not read. Raises `UpstreamError`.
+    Add complete files by rename. Names that begin with a dot or end in `.part` are ignored, and so are subfolders. A finished file is moved
+    to a folder of the day in `done`, and deleted after `keep_done` days (None: never). Raises `UpstreamError`.
     """
 
     def __init__(self, path: str | Path, pattern: str = "*.jsonl", *, keep_done: int | None = None) -> None:
@@ -34,28 +33,28 @@ class Directory(Upstream):
         self._keep_done = keep_done
 
     def stream_key(self) -> str:
-        """Return `directory:` and the folder and pattern; a relative path starts in the project's folder."""
+        """Return `directory:` with the folder and the pattern. A relative path starts in the project's folder."""
         return f"{FOLDER_STREAM}{str(PROJECT_FOLDER.resolve(self._path)).rstrip('/')}/{self._pattern}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path, and the folder and pattern as text."""
+        """Return the class path, and the folder and the pattern as text."""
         return f"{type(self).__module__}.{type(self).__qualname__}", self._kwargs(self._path)
 
     def producer(self) -> DirectoryProducer:
-        """Return a new producer; the folder is looked at when its stream is opened."""
+        """Return a new producer. It opens the folder in `open_stream`."""
         producer = DirectoryProducer(PROJECT_FOLDER.resolve(self._path), self._pattern, self._keep_done)
         producer.upstream = self
         return producer
 
     @property
     def event_type(self) -> str:
-        """The type of an event made of a line whose watch does not say otherwise."""
+        """The default type of an event from a line."""
         return "headrace.directory.line"
 
     def relative_to(self, base: Path) -> Self:
-        """Return the same folder as seen from `base`: absolute."""
+        """Return the same folder with an absolute path, resolved against `base`."""
         return type(self)(**self._kwargs(resolve_path(base, self._path)))
 
     def _kwargs(self, path: Path) -> dict[str, Any]:
-        kept = {} if self._keep_done is None else {"keep_done": self._keep_done}
-        return {"path": str(path), "pattern": self._pattern, **kept}
+        retention = {} if self._keep_done is None else {"keep_done": self._keep_done}
+        return {"path": str(path), "pattern": self._pattern, **retention}

@@ -1,4 +1,4 @@
-"""The kernel's word on one folder: which names in it changed, and when it cannot say."""
+"""Kernel notifications for one folder: the names that changed, and the loss of notifications."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a function that tells whether to read a file by its name."""
+    """Return a function that decides by its name whether to read a file."""
     match = re.compile(translate(pattern)).match
 
     def wants(name: str) -> bool:
@@ -34,9 +34,9 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class Watch:
-    """Collects the names that changed in the folder `path`, of those that `is_of_interest`.
+    """Collects the changed names in the folder `path` for which `is_of_interest` is true.
 
-    `wants_scan`: what changed cannot be told by name, so the whole folder must be scanned.
+    `wants_scan`: the changed names are unknown, so the whole folder must be scanned.
     """
 
     def __init__(self, path: Path, is_of_interest: Callable[[str], bool]) -> None:
@@ -62,14 +62,14 @@ class Watch:
             except ExceptionGroup as errors:
                 if not cannot_name(errors):
                     raise
-                # The scan finds that name, and what changes until the watching has begun again.
+                # The scan finds that name, and changes until the watch is active again.
                 log.debug("change of a name that is not UTF-8", folder=str(self._path))
             await asyncio.sleep(pause)
             pause = min(pause + 0.1, 2.0)
             self.scan()
 
     def scan(self) -> None:
-        """Ask for a scan."""
+        """Request a scan."""
         self.wants_scan = True
         self._changed.set()
 
@@ -78,7 +78,7 @@ class Watch:
         self._changed.set()
 
     def take(self, most: int) -> list[str]:
-        """Take names that changed, at most so many; further ones stay."""
+        """Take up to `most` changed names. Further ones stay."""
         names = list(self._names)[:most] if len(self._names) > most else list(self._names)
         for name in names:
             del self._names[name]
@@ -87,7 +87,7 @@ class Watch:
         return names
 
     async def wait(self, until: float | None) -> None:
-        """Wait until there is something to do, or the loop's time is `until`."""
+        """Wait until there is work, or until the loop's time is `until`."""
         try:
             async with asyncio.timeout_at(until):
                 await self._changed.wait()
@@ -95,7 +95,7 @@ class Watch:
             return
 
     def begin(self) -> None:
-        """Say that all that is known by now is going to be dealt with."""
+        """Record that all changes known so far will be handled."""
         self._changed.clear()
 
     def _watching(self) -> AsyncIterator[set[tuple[Change, str]]]:

@@ -1,4 +1,4 @@
-"""Reading a queue in memory as a shared stream."""
+"""Read a queue in memory as a shared stream."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FETCH_OF_A_LANE: Final = 256
 
 
 class MemoryProducer(SharedStreamProducer):
-    """The producer of a `Memory`: yields `Message`s. One that failed comes again, before those after it, at the next opening."""
+    """The producer of a `Memory`: yields `Message`s. A failed message is redelivered, before later ones, at the next opening."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._news = asyncio.Event()
 
     async def open_stream(self) -> AsyncIterator[tuple[Message, Message]]:
-        """Take the queue over and yield its messages without end; raises `UpstreamError` when another producer has it."""
+        """Take over the queue and yield its messages without end. Raises `UpstreamError` if another producer has it."""
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
@@ -41,7 +41,7 @@ class MemoryProducer(SharedStreamProducer):
                 await self._news.wait()
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Forget the batch; what was rejected is kept as a dead letter, what failed stays."""
+        """Delete the batch. Rejected messages become dead letters, failed ones stay."""
         self._store.commit(self, batch)
 
     def get_advance_lane(self, broker_payload: Message) -> Hashable:
@@ -54,13 +54,13 @@ class MemoryProducer(SharedStreamProducer):
 
     def get_lane_end(self, lane: Hashable) -> int | None:
         """Return the position of the lane's last message."""
-        found = self._store.lanes.get(str(lane))
-        return None if found is None else found.last
+        stored_lane = self._store.lanes.get(str(lane))
+        return None if stored_lane is None else stored_lane.last
 
     def get_committed(self, lane: Hashable) -> int | None:
-        """Return the position before the lane's oldest message that is left; None before the first is gone."""
-        found = self._store.lanes.get(str(lane))
-        return None if found is None else found.committed
+        """Return the position before the lane's oldest remaining message, or None until the first is deleted."""
+        stored_lane = self._store.lanes.get(str(lane))
+        return None if stored_lane is None else stored_lane.committed
 
     async def aclose(self) -> None:
         """Release the queue for another producer."""

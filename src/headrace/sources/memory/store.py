@@ -1,4 +1,4 @@
-"""What is behind a name of a queue in memory. Any thread may send; one loop reads."""
+"""The messages of one queue in memory. Any thread may send, one loop reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.sources.message import LaneLayout, LaneNames, Message, OutgoingMes
 
 
 class MemoryLane:
-    """One lane: the messages that are left, by position; `last` is the last position given, `read` how far the reader has come."""
+    """One lane: the remaining messages, by position. `last` is the last position assigned, `read` the last one read."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -22,11 +22,11 @@ class MemoryLane:
 
     @property
     def committed(self) -> int | None:
-        """The position before the oldest message that is left; None before the first is gone."""
+        """Return the position before the oldest remaining message, or None until the first is deleted."""
         return (next(iter(self.messages)) - 1 if self.messages else self.last) or None
 
     def take(self, most: int) -> list[Message]:
-        """Return the next messages, and move on behind them."""
+        """Return the next messages, and move past them."""
         taken: list[Message] = []
         while self.read < self.last and len(taken) < most:
             self.read += 1
@@ -37,7 +37,7 @@ class MemoryLane:
 
 
 class MemoryStore:
-    """The lanes of one name, its dead letters, and who reads it."""
+    """The lanes of one name, its dead letters, and its reader."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class MemoryStore:
         self._wake: Callable[[], None] | None = None
 
     def lay_out(self, lanes: LaneNames) -> None:
-        """Take the lanes that keys are spread over from the first who says; raises `UpstreamError` when a later one says otherwise."""
+        """Set the lane layout at its first use. Raises `UpstreamError` if a later use has another one."""
         if lanes is None:
             return
         layout = LaneLayout.of(lanes)
@@ -75,7 +75,7 @@ class MemoryStore:
         return sent
 
     def take_over(self, reader: object, wake: Callable[[], None]) -> None:
-        """Make `reader` the one that reads, from the oldest messages on; `wake` is called, in any thread, when there are more."""
+        """Register `reader` as the reader, from the oldest messages on. `wake` is called, in any thread, when there are more."""
         with self._lock:
             if self._reader is not None:
                 raise UpstreamError(f"The memory queue {self.name!r} is being read already.", hint="Close the other producer first.")
@@ -95,7 +95,7 @@ class MemoryStore:
             return [message for lane in self.lanes.values() for message in lane.take(most_of_a_lane)]
 
     def commit(self, reader: object, batch: Sequence[AdvanceItem]) -> None:
-        """Forget what was answered, keep what was rejected as dead letters, and leave what failed for the next reader."""
+        """Delete answered messages, store rejected ones as dead letters, and leave failed ones for the next reader."""
         with self._lock:
             if self._reader is not reader:
                 raise StreamEnded(f"The reading of the memory queue {self.name!r} has ended.")
@@ -103,6 +103,6 @@ class MemoryStore:
                 if outcome.failed:
                     continue
                 lane = self.lanes.get(message.lane)
-                gone = None if lane is None else lane.messages.pop(message.position, None)
-                if gone is not None and outcome.rejected:
-                    self.dead_letters.append(gone)
+                deleted = None if lane is None else lane.messages.pop(message.position, None)
+                if deleted is not None and outcome.rejected:
+                    self.dead_letters.append(deleted)

@@ -1,4 +1,4 @@
-"""An upstream that is nothing but memory, for tests: all of a process that name it share it."""
+"""An upstream in memory, for tests. All uses of one name in a process share it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _STORES: Final[dict[str, MemoryStore]] = {}
 
 
 class Memory(Upstream):
-    """The queue in memory with that `name`; it is there as long as the process, or until it is cleared.
+    """A queue in memory, shared by all that use the same name in this process, for tests.
 
-    It keeps its promises as a `Queue` does, but for one: nothing outlives the process. `lanes` as for a `Queue`; the first to name it
-    decides, others that give None take it as it is.
+    It behaves like a `Queue`, but its messages end with the process. `lanes` is as for a `Queue`: the first use of a name decides, and
+    later uses may give None.
     """
 
     def __init__(self, name: str, lanes: int | list[str] | None = None) -> None:
@@ -26,7 +26,7 @@ class Memory(Upstream):
         self._store().lay_out(lanes)
 
     def stream_key(self) -> str:
-        """Return `memory:` and the name."""
+        """Return `memory:` with the name."""
         return f"memory:{self._name}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -34,30 +34,30 @@ class Memory(Upstream):
         return f"{type(self).__module__}.{type(self).__qualname__}", {"name": self._name, "lanes": self._lanes}
 
     def producer(self) -> MemoryProducer:
-        """Return a new producer; one at a time may have its stream open."""
+        """Return a new producer. One producer at a time may read the queue."""
         producer = MemoryProducer(self._store())
         producer.upstream = self
         return producer
 
     @property
     def event_type(self) -> str:
-        """The type of an event made of a message whose watch does not say otherwise."""
+        """The default type of an event that is made from a message."""
         return "headrace.memory.message"
 
     def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> SentMessage:
-        """Send one JSON value, or a `msgspec.Raw` of JSON text, from any thread; raises `UsageError` when it cannot be sent."""
+        """Send one JSON value, or a `msgspec.Raw` of JSON text, from any thread. Raises `UsageError` if it cannot be sent."""
         return self._store().append([draft(value, lane, key)])[0]
 
     def send_many(self, values: Iterable[Any], *, lane: str | None = None, key: Key = None) -> int:
-        """Send the values, all or none, and return how many."""
+        """Send the values, all or none, and return their number."""
         return len(self._store().append(drafts(values, lane, key)))
 
     def dead_letters(self) -> list[Message]:
-        """Return what was rejected."""
+        """Return the rejected messages."""
         return list(self._store().dead_letters)
 
     def clear(self) -> None:
-        """Forget everything there is under this name; positions start again."""
+        """Delete all messages of this name. Positions start again."""
         _STORES.pop(self._name, None)
         self._store().lay_out(self._lanes)
 

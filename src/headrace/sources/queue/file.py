@@ -1,10 +1,14 @@
 """The file of a queue: one SQLite database in WAL mode. Blocking: call it in a thread.
 
-A message's `place` is its lane's id and its position in one integer, so that a lane is one stretch of the table. Positions of a lane rise
-one by one and never come twice: a lane that has been empty for a while is forgotten, and one that is made later, under whatever name,
-begins behind the `floor`, the highest position of any that was forgotten. `change` numbers a lane's last change among all, so that a
-reader finds news without looking at all lanes. A lane's full name ends in `@` and the queue's birthmark: a queue that was deleted and made
-again is another one, and nothing of it is taken for what the old one had.
+A message's `place` is its lane's id and its position in one integer, so that a lane is one range of the table.
+
+Invariant: positions of a lane rise one by one and are never reused. A lane that has been empty for a while is
+deleted. A lane that is created later, under any name, begins after the `floor`, the highest position of a deleted
+lane.
+
+`change` is the number of a lane's last change among all changes, so that a reader finds new messages without a look
+at all lanes. A lane's full name ends in `@` and the queue's birthmark. A queue that was deleted and created again
+is another queue, and none of its lanes is mistaken for an old one.
 """
 
 from __future__ import annotations
@@ -63,9 +67,10 @@ def lane_name(name: str, birthmark: str) -> str:
 
 
 class QueueFile:
-    """The queue at `path`, made if it is not there and `create`; `lanes` change how keys are spread from now on.
+    """The queue at `path`, created if it does not exist and `create` is set. `lanes` change how keys are spread
+    from now on.
 
-    Raises `UpstreamError` when it cannot be opened.
+    Raises `UpstreamError` if it cannot be opened.
     """
 
     def __init__(self, path: Path, *, lanes: LaneNames = None, create: bool = True) -> None:
@@ -99,11 +104,11 @@ class QueueFile:
                 raise
 
     def layout(self) -> LaneLayout:
-        """Return how keys are spread over lanes now."""
+        """Return the current lane layout."""
         return msgspec.json.decode(self.connection.execute("SELECT lanes FROM queue").fetchone()[0], type=LaneLayout)
 
     def still_there(self) -> None:
-        """Raise `UpstreamError` when another file, or none, has taken the place of the one that is open."""
+        """Raise `UpstreamError` if the path no longer leads to the open file."""
         with suppress(FileNotFoundError):
             status = self.path.stat()
             if (status.st_dev, status.st_ino) == self._file:
@@ -112,9 +117,9 @@ class QueueFile:
 
     @contextmanager
     def writing(self, using: sqlite3.Connection | None = None) -> Iterator[sqlite3.Connection]:
-        """Hold the one write lock; what is done in the block is durable when it has ended, or undone if it raised.
+        """Hold the only write lock. The changes of the block are durable when it has ended, or undone if it raised.
 
-        Writers first queue up at a lock of the kernel: SQLite itself lets them try again and again with growing pauses.
+        Writers first wait in the queue of a kernel lock. SQLite itself would poll with growing pauses.
         """
         with self._at_turn(), plain(self.path), using or self.connection as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -162,13 +167,13 @@ class QueueFile:
 
 
 def new_change(connection: sqlite3.Connection) -> int:
-    """Return a number that is higher than that of any change before; within a transaction."""
+    """Return a number that is higher than that of any earlier change. Call it within a transaction."""
     connection.execute("UPDATE queue SET changes = changes + 1")
     return int(connection.execute("SELECT changes FROM queue").fetchone()[0])
 
 
 def lane_row(connection: sqlite3.Connection, name: str, known: int | None) -> tuple[int, int]:
-    """Return the lane's id (`known`: what it was) and last position; a lane that is not there is made, behind all that were forgotten."""
+    """Return the lane's id (`known`: the previous one) and last position. A missing lane is created after all deleted ones."""
     if known is not None:
         row = connection.execute("SELECT last FROM lane WHERE id = ? AND name = ?", (known, name)).fetchone()
         if row is not None:
@@ -182,27 +187,29 @@ def lane_row(connection: sqlite3.Connection, name: str, known: int | None) -> tu
 
 
 def spread(connection: sqlite3.Connection, before: LaneLayout, layout: LaneLayout) -> None:
-    """Move the messages that have a key to the lanes that `layout` has for it: they are still unread."""
+    """Move unread messages with a key to the lanes that `layout` has for it."""
     known: dict[str, tuple[int, int]] = {}
     moved: list[tuple[int, int]] = []
     rows = [connection.execute("SELECT id FROM lane WHERE name = ?", (name,)).fetchone() for name in before.names]
     for id in [row[0] for row in rows if row is not None]:
-        stretch = place_of(id, 0), place_of(id, LAST_IN_LANE)
-        keyed = connection.execute("SELECT place, key FROM message WHERE place BETWEEN ? AND ? AND key IS NOT NULL ORDER BY place", stretch)
-        for place, key in keyed.fetchall():
+        lane_range = place_of(id, 0), place_of(id, LAST_IN_LANE)
+        keyed = connection.execute(
+            "SELECT place, key FROM message WHERE place BETWEEN ? AND ? AND key IS NOT NULL ORDER BY place", lane_range
+        )
+        for slot, key in keyed.fetchall():
             name = layout.of_key(key)
             if name not in known:
                 known[name] = lane_row(connection, name, None)
             if known[name][0] != id:
                 known[name] = known[name][0], known[name][1] + 1
-                moved.append((place_of(*known[name]), place))
+                moved.append((place_of(*known[name]), slot))
     connection.executemany("UPDATE message SET place = ? WHERE place = ?", moved)
     change = new_change(connection)
     connection.executemany("UPDATE lane SET last = ?, change = ? WHERE id = ?", [(last, change, id) for id, last in known.values()])
 
 
 def connect(path: Path, *, synchronous: str = "FULL") -> sqlite3.Connection:
-    """Return a connection to the database at `path`, which must be there."""
+    """Return a connection to the existing database at `path`."""
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
@@ -216,7 +223,7 @@ def connect(path: Path, *, synchronous: str = "FULL") -> sqlite3.Connection:
 
 @contextmanager
 def plain(path: Path) -> Iterator[None]:
-    """Turn what SQLite says into an error for people."""
+    """Raise the errors of SQLite as errors of Headrace."""
     try:
         yield
     except sqlite3.Error as error:
@@ -235,7 +242,7 @@ def plain(path: Path) -> Iterator[None]:
 
 
 def _open_turn(path: Path) -> int:
-    """Return a descriptor of the file at which writers queue up. Raises `UpstreamError`."""
+    """Return a descriptor of the file whose lock writers wait for. Raises `UpstreamError`."""
     try:
         return os.open(path.with_name(path.name + "-turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -245,7 +252,9 @@ def _open_turn(path: Path) -> int:
 
 
 def _create(path: Path, layout: LaneLayout) -> None:
-    """Make the queue under another name, then link it to its own: it exists whole or not at all, also if another process creates it."""
+    """Create the queue under another name, then link it to its own. Invariant: it exists whole or not at all, even
+    if another process creates it.
+    """
     if not path.parent.is_dir():
         raise UpstreamError(f"The folder {path.parent} does not exist.", hint="Create it, or correct the path of the queue.")
     part = path.with_name(f".{path.name}-{secrets.token_hex(4)}.part")

@@ -1,4 +1,4 @@
-"""Reading a queue as a shared stream: all of SQLite in one thread of its own, told of news by the senders."""
+"""Read a queue as a shared stream. SQLite runs in a thread of its own, and senders wake the reader."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log = structlog.get_logger(__name__)
 
 
 class QueueProducer(SharedStreamProducer):
-    """The producer of a `Queue`: yields `QueueMessage`s; `advance` deletes, with one commit for all lanes that wait to be advanced.
+    """The producer of a `Queue`: yields `QueueMessage`s; `advance` deletes, in one commit for all waiting lanes.
 
-    A message that failed stays in the queue and comes again, before those after it, when the queue is opened next.
+    A failed message stays in the queue. It is redelivered, before later ones, when the queue is opened next.
     """
 
     def __init__(self, path: Path, lanes: LaneNames) -> None:
@@ -43,20 +43,20 @@ class QueueProducer(SharedStreamProducer):
         self._advances: GroupCommit[Sequence[AdvanceItem], None] = GroupCommit(self._commit)
 
     async def open_stream(self) -> AsyncIterator[tuple[QueueMessage, QueueMessage]]:
-        """Take the queue over and yield its messages without end; raises `UpstreamError` when that cannot be."""
+        """Take over the queue and yield its messages without end. Raises `UpstreamError` if this fails."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace queue")
         self._opening = asyncio.get_running_loop().run_in_executor(self._thread, QueueReader, self._path, self._lanes)
-        # Shielded, so that a queue that is taken while we are cancelled is known to `aclose`, and given back.
+        # Shielded: if the task is cancelled during the takeover, `aclose` still has the queue and releases it.
         reader = self._reader = await asyncio.shield(self._opening)
         if self.log is not None:
             await self.log.check(reader.mark)
         self._renewing = asyncio.create_task(self._renew(reader), name="headrace queue lease")
-        bell = self._listen()
+        wakeup_pipe = self._listen()
         try:
             while True:
                 self._news.clear()
-                if bell is not None:
-                    bell.silence()
+                if wakeup_pipe is not None:
+                    wakeup_pipe.silence()
                 if self._lost is not None:
                     raise self._lost
                 messages = await self._in_thread(reader.fetch)
@@ -67,12 +67,15 @@ class QueueProducer(SharedStreamProducer):
                         async with asyncio.timeout(SAFETY):
                             await self._news.wait()
         finally:
-            if bell is not None:
-                asyncio.get_running_loop().remove_reader(bell.descriptor)
-                bell.close()
+            if wakeup_pipe is not None:
+                asyncio.get_running_loop().remove_reader(wakeup_pipe.descriptor)
+                wakeup_pipe.close()
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Delete the batch, together with what other lanes wait for; what was rejected is kept as a dead letter, what failed stays."""
+        """Delete the batch, in one commit with the batches of other lanes that wait.
+
+        Rejected messages become dead letters, failed ones stay.
+        """
         await self._advances.submit(batch)
 
     def get_advance_lane(self, broker_payload: QueueMessage) -> Hashable:
@@ -89,7 +92,7 @@ class QueueProducer(SharedStreamProducer):
         return None if state is None else state.last
 
     def get_committed(self, lane: Hashable) -> int | None:
-        """Return the position before the lane's oldest message that is still in the queue; None before the first is gone."""
+        """Return the position before the lane's oldest message that is still in the queue, or None until the first is deleted."""
         state = None if self._reader is None else self._reader.lanes.get(str(lane))
         return None if state is None else state.committed
 
@@ -115,7 +118,7 @@ class QueueProducer(SharedStreamProducer):
         return [None] * len(batches)
 
     async def _renew(self, reader: QueueReader) -> None:
-        """Keep the lease while the stream is open; one that is lost ends the stream."""
+        """Renew the lease while the stream is open. A lost lease ends the stream."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             try:
@@ -128,14 +131,14 @@ class QueueProducer(SharedStreamProducer):
                 return
 
     def _listen(self) -> WakeupPipe | None:
-        """Begin to be told of news; where that cannot be, the look every `SAFETY` seconds must do."""
+        """Open the pipe that senders write to. If that fails, only the look every `SAFETY` seconds finds messages."""
         try:
-            bell = WakeupPipe(self._path)
+            wakeup_pipe = WakeupPipe(self._path)
         except OSError as error:
             log.warning("queue without wake-ups", path=str(self._path), error=str(error), looking_every_seconds=SAFETY)
             return None
-        asyncio.get_running_loop().add_reader(bell.descriptor, self._rung, bell)
-        return bell
+        asyncio.get_running_loop().add_reader(wakeup_pipe.descriptor, self._rung, wakeup_pipe)
+        return wakeup_pipe
 
     def _rung(self, bell: WakeupPipe) -> None:
         bell.silence()

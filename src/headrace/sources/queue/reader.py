@@ -1,7 +1,8 @@
-"""The one reader of a queue: takes the queue over, fetches, commits. Blocking: all calls from one thread.
+"""The one reader of a queue: take over the queue, fetch, commit. Blocking: all calls from one thread.
 
-Who reads is said by an epoch in the queue, which every new reader raises: what an older one still tries is refused. A reader is
-alive while its lease runs, and dead at once when its process is: the kernel then drops the lock on the file named for its epoch.
+An epoch in the queue identifies the reader. Every new reader increments it, and requests of an older one are
+refused. A reader is alive until its lease expires. It is dead immediately if its process ends: the kernel then
+releases the lock on the file named for its epoch.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from headrace.triggers.stream_log import LogMark
 LEASE_SECONDS: Final = 30.0
 FETCH_MESSAGES: Final = 1024
 FETCH_BYTES: Final = 256 * 1024
-"""So much, and one message, is read ahead of the stream, beside the memory budget: each of many queues may."""
+"""Maximum bytes, plus one message, read ahead of the stream. They are outside of the memory budget and apply to each queue."""
 LEAST_OF_A_LANE: Final = 32
 
 FETCH_LANES: Final = 4096
-FORGET_SECONDS: Final = 60.0
-FORGET_AT_ONCE: Final = 2000
-FORGET_WITH_A_COMMIT: Final = 64
+EMPTY_LANE_SECONDS: Final = 60.0
+MAX_DELETED_LANES: Final = 2000
+MAX_DELETED_LANES_PER_COMMIT: Final = 64
 
 
 class QueueMessage(Message):
@@ -44,14 +45,14 @@ class QueueMessage(Message):
 
 
 class LaneState(NamedTuple):
-    """How far a lane goes, and how far it is done (None: not at all)."""
+    """The last position of a lane, and its last committed position, or None if there is none."""
 
     last: int
     committed: int | None
 
 
 class Pending(NamedTuple):
-    """A lane that has messages to fetch: its full name, the place that was fetched last, and that of its last message."""
+    """A lane with messages to fetch: its full name, the place of the last fetched message, and that of its last message."""
 
     name: str
     fetched: int
@@ -59,7 +60,8 @@ class Pending(NamedTuple):
 
 
 class QueueReader:
-    """Takes over the queue at `path`; `lanes` is what its messages sum up to. Raises `UpstreamError` while another process reads it.
+    """Take over the queue at `path`. `lanes` receives the state of the lanes. Raises `UpstreamError` if another
+    process reads it.
 
     `mark` is that of the event log that the queue had been advanced for, or None if it never was.
     """
@@ -75,7 +77,7 @@ class QueueReader:
         self._lock: FolderLock | None = None
         self._file = QueueFile(path, lanes=lanes)
         try:
-            # What was fetched is noted without a sync: after a crash of the machine, a delivery may be missing in the count.
+            # Fetches are recorded without a sync. After a crash of the machine, the count may lack a delivery.
             with plain(path):
                 self._notes = connect(path, synchronous="NORMAL")
             try:
@@ -89,9 +91,9 @@ class QueueReader:
             raise
 
     def fetch(self) -> list[QueueMessage]:
-        """Return the next messages, lane by lane, each lane from where it was; none when all have been fetched.
+        """Return the next messages, lane by lane, from the last place in each; none if all have been fetched.
 
-        Raises `StreamEnded` when another reader has taken over.
+        Raises `StreamEnded` if another reader has taken over.
         """
         self._file.still_there()
         with plain(self._file.path):
@@ -109,11 +111,12 @@ class QueueReader:
         return messages
 
     def commit(self, batches: Iterable[Sequence[AdvanceItem]], mark: LogMark | None = None) -> None:
-        """In one commit, delete what was answered, keep what was rejected as dead letters, and leave what failed for the next reader.
+        """Commit a batch in one transaction: delete answered messages, store rejected ones as dead letters, and
+        leave failed ones for the next reader.
 
         `mark` is that of the event log that the batches are recorded in.
 
-        Raises `StreamEnded` when another reader has taken over.
+        Raises `StreamEnded` if another reader has taken over.
         """
         batches = list(batches)
         with self._file.writing() as connection:
@@ -123,9 +126,9 @@ class QueueReader:
                     _finish(connection, run)
             if mark is not None:
                 connection.execute("INSERT OR REPLACE INTO log_mark VALUES (1, ?, ?, ?)", mark)
-            self._forget(connection, FORGET_WITH_A_COMMIT)
-            found = [(batch[0].broker_payload, *_committed(connection, batch[0].broker_payload.place)) for batch in batches]
-        for message, position, is_empty in found:
+            self._delete_empty_lanes(connection, MAX_DELETED_LANES_PER_COMMIT)
+            committed = [(batch[0].broker_payload, *_committed(connection, batch[0].broker_payload.place)) for batch in batches]
+        for message, position, is_empty in committed:
             known = self.lanes.get(message.lane)
             self.lanes[message.lane] = LaneState(max(known.last if known else 0, position or 0), position)
             if is_empty:
@@ -137,7 +140,7 @@ class QueueReader:
         with self._file.writing(self._notes) as connection:
             self._fence(connection)
             connection.execute("UPDATE queue SET expires = ?", (time() + LEASE_SECONDS,))
-            self._forget(connection, FORGET_AT_ONCE)
+            self._delete_empty_lanes(connection, MAX_DELETED_LANES)
 
     def close(self) -> None:
         """Release the queue for the next reader."""
@@ -159,8 +162,8 @@ class QueueReader:
             self._epoch = epoch + 1
             self._lock = _locked(path, self._epoch)
             for id, delivered in connection.execute("SELECT id, delivered FROM lane WHERE delivered > 0").fetchall():
-                stretch = place_of(id, 0), place_of(id, delivered)
-                connection.execute("UPDATE message SET deliveries = deliveries + 1 WHERE place BETWEEN ? AND ?", stretch)
+                range_of_lane = place_of(id, 0), place_of(id, delivered)
+                connection.execute("UPDATE message SET deliveries = deliveries + 1 WHERE place BETWEEN ? AND ?", range_of_lane)
             connection.execute("UPDATE lane SET delivered = 0")
             connection.execute("UPDATE queue SET epoch = ?, expires = ?", (self._epoch, time() + LEASE_SECONDS))
             _lock_path(path, epoch).unlink(missing_ok=True)
@@ -170,15 +173,15 @@ class QueueReader:
             self._look_at_all(connection)
 
     def _look_at_all(self, connection: sqlite3.Connection) -> None:
-        """Find the lanes that have messages, each by one step through the table, and those that have none."""
-        place = 0
+        """Find the lanes with messages, with one index step for each, and the empty lanes."""
+        slot = 0
         while (
-            row := connection.execute("SELECT place FROM message WHERE place > ? ORDER BY place LIMIT 1", (place,)).fetchone()
+            row := connection.execute("SELECT place FROM message WHERE place > ? ORDER BY place LIMIT 1", (slot,)).fetchone()
         ) is not None:
             id = row[0] >> LANE_BITS
             name, last = connection.execute("SELECT name, last FROM lane WHERE id = ?", (id,)).fetchone()
             self._see(id, name, last)
-            place = place_of(id, LAST_IN_LANE)
+            slot = place_of(id, LAST_IN_LANE)
         now = time()
         for id, name in connection.execute("SELECT id, name FROM lane"):
             if id not in self._pending:
@@ -190,14 +193,15 @@ class QueueReader:
             "SELECT id, name, last, change FROM lane WHERE change > ? ORDER BY change LIMIT ?", (self._change, FETCH_LANES)
         ).fetchall()
         if len(rows) == FETCH_LANES:
-            # One commit may have changed more lanes than are looked at: all that have its number are.
+            # One commit may have changed more lanes than one look reads. This query reads all lanes with its
+            # number.
             rows += self._file.connection.execute("SELECT id, name, last, change FROM lane WHERE change = ?", (rows[-1][3],)).fetchall()
         for id, name, last, change in rows:
             self._change = change
             self._see(id, name, last)
 
     def _see(self, id: int, name: str, last: int) -> None:
-        """Note that the lane goes up to `last`; one that is new here is read from the oldest message it has."""
+        """Record the lane's last position. A new lane is read from its oldest message."""
         self._empty.pop(id, None)
         full = lane_name(name, self._file.birthmark)
         known = self._pending.get(id)
@@ -209,46 +213,46 @@ class QueueReader:
         self.lanes[full] = LaneState(last, committed)
 
     def _fetch_lane(self, id: int, limit: int, room: int, into: list[QueueMessage]) -> int:
-        """Add the lane's next messages to `into`, and return how many bytes they have: a little more than `room` at most.
+        """Add the lane's next messages to `into`, and return their bytes: at most a little more than `room`.
 
-        A lane that has more has its next turn behind the others.
+        A lane with more messages has its next turn after the others.
         """
         name, fetched, last = self._pending.pop(id)
-        found = self._file.connection.execute(
+        rows = self._file.connection.execute(
             "SELECT place, data, key, deliveries FROM message WHERE place > ? AND place <= ? ORDER BY place LIMIT ?", (fetched, last, limit)
         )
         size, before = 0, len(into)
-        for place, data, key, deliveries in found:
-            into.append(QueueMessage(data, name, place, key, deliveries + 1))
-            fetched = place
+        for slot, data, key, deliveries in rows:
+            into.append(QueueMessage(data, name, slot, key, deliveries + 1))
+            fetched = slot
             size += len(data)
             if size >= room:
                 break
         else:
             if len(into) - before < limit:
                 fetched = last
-        found.close()
+        rows.close()
         self._reached[id] = fetched
         if fetched < last:
             self._pending[id] = Pending(name, fetched, last)
         return size
 
-    def _forget(self, connection: sqlite3.Connection, most: int) -> None:
-        """Forget lanes that have been empty for a while: none of their positions comes again."""
-        before = time() - FORGET_SECONDS
+    def _delete_empty_lanes(self, connection: sqlite3.Connection, most: int) -> None:
+        """Delete lanes that have been empty for a while. None of their positions is reused."""
+        before = time() - EMPTY_LANE_SECONDS
         due = [id for id, _ in islice(takewhile(lambda one: one[1][1] <= before, self._empty.items()), most)]
         if not due:
             return
-        kept = self._file.layout().names
+        layout_names = self._file.layout().names
         for id in due:
             name, _ = self._empty.pop(id)
-            if name.rpartition("@")[0] in kept or id in self._pending:
+            if name.rpartition("@")[0] in layout_names or id in self._pending:
                 continue
-            stretch = place_of(id, 0), place_of(id, LAST_IN_LANE)
+            range_of_lane = place_of(id, 0), place_of(id, LAST_IN_LANE)
             row = connection.execute(
                 "DELETE FROM lane WHERE id = ? AND last <= ? AND NOT EXISTS (SELECT 1 FROM message WHERE place BETWEEN ? AND ?)"
                 " AND NOT EXISTS (SELECT 1 FROM dead_letter WHERE place BETWEEN ? AND ?) RETURNING last",
-                (id, self._reached.get(id, place_of(id, LAST_IN_LANE)) & LAST_IN_LANE, *stretch, *stretch),
+                (id, self._reached.get(id, place_of(id, LAST_IN_LANE)) & LAST_IN_LANE, *range_of_lane, *range_of_lane),
             ).fetchone()
             if row is not None:
                 connection.execute("UPDATE queue SET floor = max(floor, ?)", row)
@@ -277,7 +281,7 @@ def _lock_path(path: Path, epoch: int) -> Path:
 
 
 def _locked(path: Path, epoch: int) -> FolderLock | None:
-    """Return the lock of the reader with that epoch, taken; None if another process has it. Raises `UpstreamError`."""
+    """Return the acquired lock of the reader with that epoch, or None if another process has it. Raises `UpstreamError`."""
     lock = FolderLock(_lock_path(path, epoch))
     try:
         return lock if lock.try_acquire() else None
@@ -288,7 +292,7 @@ def _locked(path: Path, epoch: int) -> FolderLock | None:
 
 
 def _is_dead(path: Path, epoch: int) -> bool:
-    """Tell whether the process of the reader with that epoch has ended without saying so."""
+    """Return whether the process of the reader with that epoch has ended without releasing the queue."""
     lock = _locked(path, epoch)
     if lock is not None:
         lock.release()
@@ -296,7 +300,7 @@ def _is_dead(path: Path, epoch: int) -> bool:
 
 
 def _runs(batch: Sequence[AdvanceItem]) -> Iterator[list[AdvanceItem]]:
-    """Cut the batch at what failed, and leave that out."""
+    """Split the batch at failed messages, and omit them."""
     for failed, run in groupby(batch, key=lambda item: item.outcome.failed > 0):
         if not failed:
             yield list(run)
@@ -314,7 +318,9 @@ def _finish(connection: sqlite3.Connection, run: Sequence[AdvanceItem]) -> None:
 
 
 def _committed(connection: sqlite3.Connection, place: int) -> tuple[int | None, bool]:
-    """Return up to which position of the lane nothing is left to do (None: its first message is there), and whether it is empty."""
+    """Return the last position of the lane's committed prefix, or None if its first message is pending; and whether
+    the lane is empty.
+    """
     id = place >> LANE_BITS
     oldest, last, begun = connection.execute(
         "SELECT (SELECT min(place) FROM message WHERE place BETWEEN ? AND ?), (SELECT last FROM lane WHERE id = ?),"

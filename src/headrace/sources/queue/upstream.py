@@ -1,4 +1,4 @@
-"""A queue in one SQLite file, as an upstream: a broker in the box."""
+"""A queue in one SQLite file as an upstream: a built-in broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.triggers.upstream import Upstream
 
 
 class DeadLetter(NamedTuple):
-    """A message that a trigger refused: where it was, its JSON text, how often it was read, and when it was refused."""
+    """A message that a trigger rejected: its lane and position, JSON text, number of deliveries, and time of the rejection."""
 
     lane: str
     position: int
@@ -25,9 +25,10 @@ class DeadLetter(NamedTuple):
 
 
 class Queue(Upstream):
-    """The queue in the file `path`, which is made when it is first opened; send to it with a `QueueWriter` or `headrace send`.
+    """A durable queue in one file. Send messages with a `QueueWriter` or `headrace send`.
 
-    `lanes`: over how many lanes keys are spread, or the lanes' names. None keeps them, and gives a new queue one.
+    The file is created when it is first opened. `lanes` is the number of lanes over which keys are spread, or the names of the lanes. None
+    keeps the lanes of an existing file, and gives a new one a single lane.
     """
 
     def __init__(self, path: str | Path, lanes: LaneNames = None) -> None:
@@ -37,7 +38,7 @@ class Queue(Upstream):
         self._lanes = lanes
 
     def stream_key(self) -> str:
-        """Return `queue:` and the file; a relative path starts in the project's folder."""
+        """Return `queue:` with the file. A relative path starts in the project's folder."""
         return f"queue:{PROJECT_FOLDER.resolve(self._path)}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -46,22 +47,22 @@ class Queue(Upstream):
         return f"{type(self).__module__}.{type(self).__qualname__}", {"path": str(self._path), "lanes": lanes}
 
     def producer(self) -> QueueProducer:
-        """Return a new producer; the queue is taken over when its stream is opened."""
+        """Return a new producer. It opens the queue in `open_stream`."""
         producer = QueueProducer(PROJECT_FOLDER.resolve(self._path), self._lanes)
         producer.upstream = self
         return producer
 
     @property
     def event_type(self) -> str:
-        """The type of an event made of a message whose watch does not say otherwise."""
+        """The default type of an event from a message."""
         return "headrace.queue.message"
 
     def relative_to(self, base: Path) -> Self:
-        """Return the same queue as seen from `base`: absolute."""
+        """Return the same queue with an absolute path, resolved against `base`."""
         return type(self)(resolve_path(base, self._path), self._lanes)
 
     def dead_letters(self, limit: int = 1000) -> list[DeadLetter]:
-        """Return what was rejected, at most `limit`, lane by lane. Blocking. Raises `UpstreamError` when there is no such queue."""
+        """Return at most `limit` rejected messages, lane by lane. Blocking. Raises `UpstreamError` if the queue does not exist."""
         with closing(QueueFile(self._path, create=False)) as file, plain(self._path):
             rows = file.connection.execute(
                 "SELECT name, place & ?, data, deliveries, rejected FROM dead_letter"

@@ -1,4 +1,4 @@
-"""Putting messages into a queue, from any thread or task of any process on this host."""
+"""Send messages to a queue, from any thread or task of any process on this host."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headrace.sources.message import Key, LaneLayout, LaneNames, OutgoingMessage
 from headrace.sources.queue.file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, place_of
 from headrace.sources.queue.wakeup import ring
 
-MOST_IDS: Final = 10_000
-"""Lanes whose ids a writer remembers."""
+MAX_IDS: Final = 10_000
+"""Maximum number of lanes whose ids a writer caches."""
 Answer = list[SentMessage] | UsageError
 
 
 class QueueWriter:
-    """Sends messages to the queue at `path`, which is made if it is not there. A context manager, with `with` or `async with`.
+    """Sends messages to the queue at `path`, which is created if it does not exist. A sync and async context manager.
 
-    What a send has returned for is on the disk. Messages with the same key are in the same lane, and in order; one without a lane or
-    key goes to any. Raises `UpstreamError` when the queue cannot be opened.
+    When `send` returns, the message is on disk. Messages with the same key are in the same lane, in order. A message without a lane or key
+    goes to any lane. Raises `UpstreamError` if the queue cannot be opened.
     """
 
     def __init__(self, path: str | Path, *, lanes: LaneNames = None) -> None:
@@ -58,32 +58,35 @@ class QueueWriter:
         await asyncio.to_thread(self.__exit__, kind, error, traceback)
 
     def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> SentMessage:
-        """Send one JSON value (or a `msgspec.Raw` of JSON text); raises `UsageError` when it is none, too long, or the lane unknown."""
+        """Send one JSON value, or a `msgspec.Raw` of JSON text.
+
+        Raises `UsageError` if the value is not JSON or too long, or if the lane is unknown.
+        """
         return _sent(self._append([[draft(value, lane, key)]])[0])[0]
 
     def send_many(self, values: Iterable[Any], *, lane: str | None = None, key: Key = None) -> int:
-        """Send the values in one commit, all or none, and return how many; `key` may be a function of the value."""
+        """Send the values in one commit, all or none, and return their number. `key` may be a function of the value."""
         return len(_sent(self._append([drafts(values, lane, key)])[0]))
 
     async def asend(self, value: Any, *, lane: str | None = None, key: str | None = None) -> SentMessage:
-        """Send one value without blocking the loop; sends that are waiting at the same time share a commit."""
+        """Send one value without blocking the event loop. Concurrent sends share a commit."""
         return _sent(await self._group.submit([draft(value, lane, key)]))[0]
 
     async def asend_many(self, values: Iterable[Any], *, lane: str | None = None, key: Key = None) -> int:
-        """Send the values, all or none, without blocking the loop, and return how many."""
+        """Send the values, all or none, without blocking the event loop, and return their number."""
         return len(_sent(await self._group.submit(drafts(values, lane, key))))
 
     async def _append_together(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
         return await asyncio.to_thread(self._append, several)
 
     def _append(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
-        """Write several groups of messages in one commit; a group that names a lane there is none of is left out, and gets the error."""
+        """Write several groups of messages in one commit. A group that names an unknown lane is omitted and gets the error."""
         with self._lock:
             if self._file is None:
                 raise UsageError(f"The writer of {self._path} is not open.", hint="Use it as `with QueueWriter(path) as queue:`.")
             self._file.still_there()
-            # Lanes that are made here are not known to this writer before they are durable.
-            ids = dict(self._ids) if len(self._ids) < MOST_IDS else {}
+            # The writer caches lanes that are created here only once they are durable.
+            ids = dict(self._ids) if len(self._ids) < MAX_IDS else {}
             with self._file.writing() as connection:
                 layout = self._file.layout()
                 chosen = [self._choose(layout, group) for group in several]

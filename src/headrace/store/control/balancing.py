@@ -1,11 +1,12 @@
-"""Balancing: what `core.balancing` decides, read from a snapshot and written in slices, each in a transaction of its own.
+"""Balance leases: decide with `core.balancing` on a snapshot, and write the decision in short transactions.
 
-Looking at every trigger is for when something changed. Once no job has anything to do, that is remembered together with the mark of the
-last change, and looking whether the mark is still there is all that a load costs.
+The job examines every trigger only after a change. When no job has anything to do, the balancer stores the mark
+of the last change. A later load then costs only a comparison of marks.
 
-The law: a decision is made without the writers' lock, so each slice looks again at what it changes (`leases.claim`). All that a job was to
-claim or to give back is done before the job is answered: what is claimed of a stream in part is not run. Where the api dies between two
-slices, the next load of the job does the rest, since a unit of which some is claimed, or given back, goes on that way.
+Invariant: a decision is made without the writers' lock, so each slice checks again what it changes
+(`leases.claim`). The job is answered only after it has acquired and released its whole share, because a stream
+acquired in part is not run. If the API server stops between two slices, the next load of the job completes
+them: a unit acquired or released in part keeps its direction.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from headrace.store.dialects.gc_pause import collecting_paused
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.tables.control import jobs, triggers
 
-LATELY = 5_000_000  # microseconds; who was not heard of for so long is given nothing new, though it is not taken for dead yet
+LATELY = 5_000_000  # microseconds; a job without a heartbeat for this long receives no new lease, although it is not lost yet
 
-_jobs = select(jobs.c.id, jobs.c.capacity, jobs.c.queues, jobs.c.wanted, jobs.c.heartbeat).where(
+_jobs = select(jobs.c.id, jobs.c.capacity, jobs.c.queues, jobs.c.desired_state, jobs.c.heartbeat).where(
     jobs.c.state == "running", jobs.c.kind == "triggerer", jobs.c.capacity.is_not(None)
 )
 _triggers = select(
@@ -46,14 +47,14 @@ _running = select(jobs.c.id).where(jobs.c.state == "running")
 
 
 class Decision(NamedTuple):
-    """What a job is to claim and to give back, and which jobs have ended and still hold something that must be freed first."""
+    """The triggers that a job acquires and releases, and the ended jobs whose leases must be freed first."""
 
     ended: set[int]
     step: balancing.RebalanceStep
 
 
 class Balancer:
-    """Lets each job take its step."""
+    """Execute the balancing steps of jobs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,21 +65,21 @@ class Balancer:
         return self._settled.get(project) == leases.version(connection)
 
     def step(self, job_id: int, project: str, seconds: float | None) -> bool:
-        """Claim and release the job's share of leases; return whether that was possible within this number of seconds."""
+        """Acquire and release the job's share of leases. Return whether it was complete within `seconds`."""
         until = None if seconds is None else monotonic() + seconds
         return all(until is None or monotonic() < until for _ in self._slices(job_id, project))
 
     def _slices(self, job_id: int, project: str) -> Iterator[None]:
-        """Do a slice of the step, and stop after each that is not the last."""
-        found = self._decide(job_id, project)
-        while found.ended:
-            while self._database.write(partial(leases.release, job_ids=found.ended)):
+        """Execute the step slice by slice, and yield after each slice except the last."""
+        decision = self._decide(job_id, project)
+        while decision.ended:
+            while self._database.write(partial(leases.release, job_ids=decision.ended)):
                 yield
-            found = self._decide(job_id, project)
-        for part in _cut(found.step.claim):
+            decision = self._decide(job_id, project)
+        for part in _cut(decision.step.claim):
             self._database.write(partial(self._claim, job_id=job_id, project=project, part=part))
             yield
-        for part in _cut(found.step.give_back):
+        for part in _cut(decision.step.give_back):
             self._database.write(partial(leases.give_back, job_id=job_id, trigger_ids=part))
             yield
 
@@ -88,7 +89,7 @@ class Balancer:
 
     def _decision(self, job_id: int, project: str) -> Decision:
         with self._database.reading() as connection:
-            seen = leases.version(connection)  # first: what changes after this is looked at again
+            seen = leases.version(connection)  # read first, so that a later change is examined again
             there = _read_triggers(connection, project)
             listed = _read_jobs(connection, project, self._database.now())
             running = set(connection.execute(_running).scalars())
@@ -100,21 +101,26 @@ class Balancer:
         return Decision(ended, step)
 
     def _claim(self, connection: Connection, job_id: int, project: str, part: Sequence[int]) -> None:
-        wanted = connection.execute(select(jobs.c.wanted).where(jobs.c.id == job_id, jobs.c.state == "running")).scalar_one_or_none()
-        if wanted == "run":
+        desired_state = connection.execute(
+            select(jobs.c.desired_state).where(jobs.c.id == job_id, jobs.c.state == "running")
+        ).scalar_one_or_none()
+        if desired_state == "run":
             leases.claim(connection, job_id, project, part, self._database.now())
 
 
 def _cut(trigger_ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield as many of the triggers at a time as one transaction changes."""
+    """Yield the triggers in groups of the size that one transaction changes."""
     for start in range(0, len(trigger_ids), leases.MAX_CHANGED):
         yield trigger_ids[start : start + leases.MAX_CHANGED]
 
 
 def unassigned(connection: Connection) -> dict[int, str]:
-    """Return the triggers that no job runs because no running triggerer serves their queues, or none of those has room; and which it is."""
+    """Return the triggers that no job can run, by id, with the reason.
+
+    A trigger is listed if no running triggerer serves its queue, or if no such triggerer has capacity.
+    """
     waiting = select(triggers.c.project).where(triggers.c.state == "waiting").distinct()
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for project in connection.execute(waiting).scalars().all():
         there = [job._replace(listening=True) for job in _read_jobs(connection, project, 0)]
         for unit in balancing.unassignable(_read_triggers(connection, project), there):
@@ -122,20 +128,20 @@ def unassigned(connection: Connection) -> dict[int, str]:
             queues = " and ".join(sorted(unit.queues))
             several = f"the queues {queues}, which its stream needs together" if len(unit.queues) > 1 else f"queue {queues}"
             why = f"no triggerer that serves {several} has room" if served else f"no triggerer serves {several}"
-            found.update(dict.fromkeys(unit.ids(), why))
-    return found
+            reasons.update(dict.fromkeys(unit.ids(), why))
+    return reasons
 
 
 class UnassignedTriggers:
-    """Remembers which triggers no triggerer can run, for as long as neither leases nor triggerers change."""
+    """Cache the triggers that no triggerer can run, until leases or triggerers change."""
 
     def __init__(self) -> None:
         self._seen: tuple[object, ...] = ()
         self._found: dict[int, str] = {}
 
     def __call__(self, connection: Connection) -> dict[int, str]:
-        """Return why no job runs them, by trigger."""
-        listed = [(row.id, row.capacity, row.queues, row.wanted) for row in connection.execute(_jobs.order_by(jobs.c.id))]
+        """Return the reason why no job runs them, by trigger id."""
+        listed = [(row.id, row.capacity, row.queues, row.desired_state) for row in connection.execute(_jobs.order_by(jobs.c.id))]
         seen = (leases.version(connection), tuple(listed))
         if seen != self._seen:
             with collecting_paused():
@@ -151,6 +157,8 @@ def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
 
 def _read_jobs(connection: Connection, project: str, now: int) -> list[Job]:
     return [
-        Job(row.id, row.capacity, frozenset(msgspec.json.decode(row.queues)), row.wanted != "run", abs(now - row.heartbeat) <= LATELY)
+        Job(
+            row.id, row.capacity, frozenset(msgspec.json.decode(row.queues)), row.desired_state != "run", abs(now - row.heartbeat) <= LATELY
+        )
         for row in connection.execute(_jobs.where(jobs.c.project == project).order_by(jobs.c.id))
     ]

@@ -1,7 +1,8 @@
-"""Declarations of more triggers than one call takes: staged page by page, then applied a bounded number in each commit.
+"""Stage declarations with more triggers than one call takes, page by page, and apply them in bounded transactions.
 
-The law of applying: what is new or changed comes before anything that is no longer declared goes, so that no event finds neither. Until
-all pages are there, nothing is applied. After a stop in between comes the next declaration, which is whole again.
+Invariant: new and changed triggers are applied before undeclared ones are removed, so that an event always
+finds one of them. Nothing is applied until all pages are present. After a stop in between, the next declaration
+is complete again and repairs the rest.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _known = select(triggers).where(triggers.c.run_id.is_(None), in_list(triggers.c.
 
 
 def stage(database: Database, job_id: int, page: StageTriggers) -> None:
-    """Keep a page of a declaration; the same page again changes nothing.
+    """Store a page of a declaration. The same page again changes nothing.
 
-    The arguments are sealed before the writer's transaction, which others wait for.
+    The arguments are encrypted before the writer's transaction, because other writers wait for it.
     """
     with database.reading() as connection:
         project = require_running(connection, job_id).project
@@ -55,10 +56,10 @@ def stage(database: Database, job_id: int, page: StageTriggers) -> None:
 def _staged_row(database: Database, declaration: str, project: str, trigger: DeclaredTrigger, known: Row[Any] | None) -> tuple[Any, ...]:
     """Return the row of `staged_triggers`, in the order of its columns."""
     what = encrypted_arguments.named(project, trigger.name)
-    # It may change before this is applied: then it is declared at another moment.
+    # The trigger may change before this row is applied. Then it is declared at another time.
     same = known.declared if known is not None and encrypted_arguments.unchanged(database.keyring, known, trigger.kwargs, what) else None
-    sealed = encrypted_arguments.encrypt(database.keyring, trigger.kwargs, what)
-    specified = (trigger.classpath, sealed["kwargs"], sealed["kwargs_digest"], trigger.stream, trigger.queue)
+    encrypted = encrypted_arguments.encrypt(database.keyring, trigger.kwargs, what)
+    specified = (trigger.classpath, encrypted["kwargs"], encrypted["kwargs_digest"], trigger.stream, trigger.queue)
     return (declaration, trigger.name, project, *specified, trigger.priority, trigger.max_restarts, same, database.now())
 
 
@@ -70,10 +71,10 @@ def _insert(connection: Connection, job_id: int, declaration: str, rows: Sequenc
 
 
 def require_staged(connection: Connection, project: str, declaration: str, count: int) -> bool:
-    """Return whether the declaration is still to be applied; it is complete then.
+    """Return whether the declaration must still be applied, after a check that it is complete.
 
     Raises:
-        ApiRefused: Some of it is missing.
+        ApiRefused: A page is missing.
     """
     last = connection.execute(select(projects.c.declaration).where(projects.c.name == project)).scalar_one_or_none()
     if last == declaration:
@@ -85,7 +86,11 @@ def require_staged(connection: Connection, project: str, declaration: str, count
 
 
 class Place(NamedTuple):
-    """How far a declaration is applied: all names up to `name`, then all that went up to the trigger `gone`. `end`: all of it."""
+    """The position up to which a declaration is applied.
+
+    All names up to `name` are applied, then all removals up to the trigger `gone`. `end` means that all of it
+    is applied.
+    """
 
     name: str = ""
     gone: int = 0
@@ -93,7 +98,7 @@ class Place(NamedTuple):
 
 
 def apply(connection: Connection, project: str, declaration: str, place: Place, now: int) -> Place:
-    """Apply some of a declaration after `place`; return the next place."""
+    """Apply one slice of a declaration after `place`. Return the next place."""
     row_by_row(connection)
     rest = (*_of(project, declaration), staged_triggers.c.name > place.name)
     names = select(staged_triggers.c.name, size_of(staged_triggers.c.kwargs)).where(*rest).order_by(staged_triggers.c.name)
@@ -103,34 +108,37 @@ def apply(connection: Connection, project: str, declaration: str, place: Place, 
     named = exists().where(*_of(project, declaration), staged_triggers.c.name == triggers.c.name)
     declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > place.gone)
     others = select(triggers.c.id, size_of(triggers.c.kwargs)).where(*declared, ~named).order_by(triggers.c.id)
-    gone = [row.id for row in take_slice(connection, others, AT_ONCE).rows]
-    if gone:
-        remove(connection, gone, now)
-        return place._replace(gone=gone[-1])
+    removed_ids = [row.id for row in take_slice(connection, others, AT_ONCE).rows]
+    if removed_ids:
+        remove(connection, removed_ids, now)
+        return place._replace(gone=removed_ids[-1])
     return place._replace(end=True)
 
 
 def remove(connection: Connection, trigger_ids: list[int], now: int) -> None:
-    """Take triggers that are no longer declared from the jobs that run them; their rows and counts stay."""
+    """Revoke triggers that are no longer declared from the jobs that run them. Their rows and counts remain."""
     leases.revoke(connection, trigger_ids)
     for part in leases.parts(trigger_ids):
         connection.execute(update(triggers).where(triggers.c.id.in_(part)).values(state="removed", removed=now))
 
 
 def remove_others(connection: Connection, project: str, names: Collection[str], after: int, now: int) -> int:
-    """Remove some triggers of a project that have other names, from the id `after` on; return after which id to go on (0: nowhere)."""
+    """Remove one slice of the project's triggers that have other names, after the id `after`.
+
+    Return the id after which to continue, or 0 if no trigger is left.
+    """
     declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > after)
-    gone: list[int] = []
+    removed_ids: list[int] = []
     for part in driver_rows(connection, select(triggers.c.id, triggers.c.name).where(*declared).order_by(triggers.c.id), AT_ONCE):
-        gone += [trigger_id for trigger_id, name in part if name not in names]
-        if len(gone) >= AT_ONCE:
+        removed_ids += [trigger_id for trigger_id, name in part if name not in names]
+        if len(removed_ids) >= AT_ONCE:
             break
-    remove(connection, gone[:AT_ONCE], now)
-    return gone[AT_ONCE - 1] if len(gone) >= AT_ONCE else 0
+    remove(connection, removed_ids[:AT_ONCE], now)
+    return removed_ids[AT_ONCE - 1] if len(removed_ids) >= AT_ONCE else 0
 
 
 def forget(connection: Connection, declaration: str, most: int) -> int:
-    """Forget one slice of the pages of a declaration, at most so many triggers; return how many."""
+    """Delete one slice of the pages of a declaration, at most `most` triggers. Return the number of triggers."""
     row_by_row(connection)
     mine = staged_triggers.c.declaration == declaration
     staged = select(staged_triggers.c.name, size_of(staged_triggers.c.kwargs)).where(mine).order_by(staged_triggers.c.name)
@@ -141,15 +149,18 @@ def forget(connection: Connection, declaration: str, most: int) -> int:
 
 
 def staged_declarations(connection: Connection, before: int, most: int) -> int:
-    """Forget what was staged before `before` (microseconds), and what is left of declarations that are applied."""
+    """Delete pages staged before `before` (microseconds), and the rest of declarations that are applied."""
     over = exists().where(projects.c.name == staged_triggers.c.project, projects.c.declaration == staged_triggers.c.declaration)
-    found = connection.execute(select(staged_triggers.c.declaration).where((staged_triggers.c.staged < before) | over).limit(1)).first()
-    return 0 if found is None else forget(connection, found.declaration, most)
+    row = connection.execute(select(staged_triggers.c.declaration).where((staged_triggers.c.staged < before) | over).limit(1)).first()
+    return 0 if row is None else forget(connection, row.declaration, most)
 
 
 def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[bool], ...], now: int) -> None:
-    """Make the triggers of a project what these staged rows say: all in the database, as 100,000 rows take seconds to go through Python."""
-    # For `run_id IS NULL` alone PostgreSQL would read an index of nearly all triggers, once for each row.
+    """Declare the triggers of a project as these staged rows specify.
+
+    The database does all of it, because 100,000 rows take seconds to pass through Python.
+    """
+    # With `run_id IS NULL` alone, PostgreSQL would read an index of nearly all triggers for each row.
     known = (triggers.c.project == project, triggers.c.name == staged_triggers.c.name, func.coalesce(triggers.c.run_id, "") == "")
     removed, same = triggers.c.state == "removed", triggers.c.declared.is_not_distinct_from(staged_triggers.c.same)
     changed = _ids(connection, staged, (*known, or_(removed, ~same, *_differences(SPECIFIED))))
@@ -170,16 +181,17 @@ def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[b
 
 
 def _ids(connection: Connection, staged: tuple[ColumnElement[bool], ...], wanted: tuple[ColumnElement[bool], ...]) -> list[int]:
-    """Return the triggers of staged rows that are as wanted.
+    """Return the ids of the triggers of staged rows that meet the conditions `wanted`.
 
-    Each is looked up for its row: of a join, PostgreSQL may begin with all triggers of the project, in every slice.
+    Each trigger is looked up for its row. For a join, PostgreSQL may start from all triggers of the project in
+    every slice.
     """
-    found = select(triggers.c.id).where(*wanted).correlate(staged_triggers).scalar_subquery()
-    return [one for one in connection.execute(select(found).where(*staged)).scalars() if one is not None]
+    trigger_id = select(triggers.c.id).where(*wanted).correlate(staged_triggers).scalar_subquery()
+    return [one for one in connection.execute(select(trigger_id).where(*staged)).scalars() if one is not None]
 
 
 def rows_named(connection: Connection, project: str, names: list[str]) -> dict[str, Row[Any]]:
-    """Return the triggers of a project that have these names, also those that were removed."""
+    """Return the triggers of a project with these names, including removed ones."""
     return {row.name: row for row in rows_among(connection, _known.where(triggers.c.project == project), "names", names)}
 
 

@@ -1,8 +1,8 @@
-"""What each job holds, and the differences to what it was told last.
+"""Held leases of each job, and the differences from its last answer.
 
-The law: an answer is what brings a job from one revision of what it holds to the next. What a revision was is known in this api's memory
-only; a job that names any other is told all, from nothing on. No answer has more than `MAX_CHANGES` triggers, so that nobody stands over
-one, however many triggers a job has.
+Invariant: an answer takes a job from one revision of its leases to the next. Revisions are in the memory of
+this API server only. A job that names an unknown revision receives all its leases, starting from none. An
+answer has at most `MAX_CHANGES` triggers, so that its cost is bounded however many triggers a job has.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from headrace.wire.control.triggers import TriggersLoaded
 T = TypeVar("T")
 
 MAX_CHANGES: Final = 5_000
-"""Triggers that one answer tells of."""
+"""Maximum number of triggers in one answer."""
 
 MAX_JOBS: Final = 100
-"""Jobs whose holdings are remembered; mostly they have ended."""
+"""Maximum number of jobs in the cache. Most of them have ended."""
 
 States = dict[int, int]
-"""What `leases.held` returns."""
+"""The result of `leases.held`."""
 
 
 class _Known(NamedTuple):
-    """What a job holds, as it was read after the last change that any lease had."""
+    """The leases of a job, as read after the last change of any lease."""
 
     version: tuple[object, ...]
     states: States
 
 
 class _Told(NamedTuple):
-    """What a job was told."""
+    """The leases that the last answer sent to a job."""
 
     revision: str
     states: States
 
 
 class _Whole(NamedTuple):
-    """An answer that has all that a job holds."""
+    """An answer with all leases of the job."""
 
     states: States
     answer: TriggersLoaded
 
 
 class HeldLeases:
-    """The leases of jobs, read again only after a change. Any thread may ask."""
+    """Return the leases of jobs, and read them again only after a change. Thread-safe."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -62,43 +62,44 @@ class HeldLeases:
         self._whole: dict[int, _Whole] = {}
 
     def all(self, job_id: int) -> TriggersLoaded:
-        """Return all that the job holds, and all that it is to let go.
+        """Return all triggers that the job holds, and all that it must release.
 
-        The answer is kept until something changes, and its leases for the next answer: to make them takes longer than the rest of a call.
+        The answer is cached until something changes, and its leases are reused in the next answer. To build
+        them takes longer than the rest of a call.
         """
         states = self._read(job_id)
         last = self._whole.get(job_id)
         if last is not None and last.states is states:
             return last.answer
-        made = {} if last is None else {(lease.trigger_id, lease.epoch): lease for lease in last.answer.leases}
+        previous_leases = {} if last is None else {(lease.trigger_id, lease.epoch): lease for lease in last.answer.leases}
         listed = sorted(states.items())
-        held = [made.get((one, state >> 1)) or _lease(one, state) for one, state in listed if state > 1]
+        held = [previous_leases.get((one, state >> 1)) or _lease(one, state) for one, state in listed if state > 1]
         answer = TriggersLoaded.model_construct(leases=held, revoked=_revoked(listed))
         with self._lock:
             _remember(self._whole, job_id, _Whole(states, answer))
         return answer
 
     def changes(self, job_id: int, since: str) -> TriggersLoaded:
-        """Return what has changed for the job since a revision, as much as one answer has."""
+        """Return the changes for the job since a revision, as many as one answer holds."""
         now = self._read(job_id)
         with self._lock:
-            told = self._told.get(job_id)
-            whole = told is None or told.revision != since
-            before: States = {} if told is None or whole else told.states
+            last_response = self._told.get(job_id)
+            whole = last_response is None or last_response.revision != since
+            before: States = {} if last_response is None or whole else last_response.states
             if now is before:
                 return _answer({}, (), revision=since, whole=False, more=False)
             changed = dict(islice(((one, state) for one, state in now.items() if before.get(one) != state), MAX_CHANGES + 1))
-            gone = list(islice((one for one in before if one not in now), MAX_CHANGES + 1 - len(changed)))
-            more = len(changed) + len(gone) > MAX_CHANGES
+            missing = list(islice((one for one in before if one not in now), MAX_CHANGES + 1 - len(changed)))
+            more = len(changed) + len(missing) > MAX_CHANGES
             after = now
             if more:
-                (gone.pop if gone else changed.popitem)()
+                (missing.pop if missing else changed.popitem)()
                 after = before | changed
-                for one in gone:
+                for one in missing:
                     del after[one]
             revision = secrets.token_hex(8)
             _remember(self._told, job_id, _Told(revision, after))
-        return _answer(changed, gone, revision=revision, whole=whole, more=more)
+        return _answer(changed, missing, revision=revision, whole=whole, more=more)
 
     def _read(self, job_id: int) -> States:
         with self._database.reading() as connection:
@@ -124,7 +125,7 @@ def _remember(of_jobs: dict[int, T], job_id: int, what: T) -> None:
 def _answer(changed: Mapping[int, int], gone: Iterable[int], *, revision: str, whole: bool, more: bool) -> TriggersLoaded:
     held = [_lease(one, state) for one, state in changed.items() if state > 1]
     return TriggersLoaded.model_construct(
-        leases=held, revoked=_revoked(changed.items()), gone=list(gone), revision=revision, whole=whole, more=more
+        leases=held, revoked=_revoked(changed.items()), removed=list(gone), revision=revision, whole=whole, more=more
     )
 
 

@@ -1,9 +1,10 @@
-"""Jobs: who lives, who ended, and who is taken for dead.
+"""Jobs: which ones run, which ones ended, and which ones are lost.
 
     running ──complete──► succeeded | failed
        └──silent for longer than the threshold, or replaced──► lost
 
-An end is final, and takes the job's leases with it. A job that ended is fenced from everything but a replay of its registration.
+Invariant: an end is final and releases the job's leases. An ended job is fenced from every call except a replay
+of its registration.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import msgspec
 from sqlalchemy import Connection, insert, select, update
 
 from headrace.errors import ApiRefused, Fenced
-from headrace.store.control import leases, stream_reports
+from headrace.store.control import leases
 from headrace.store.control.balancing import Balancer
 from headrace.store.control.holdings import HeldLeases
 from headrace.store.control.liveness import LivenessTracker, steady_clock
+from headrace.store.control.stream_reports import save_reports
 from headrace.store.db.database import Database
 from headrace.store.tables.control import jobs
-from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob, Wanted
+from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, DesiredState, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob
 from headrace.wire.control.triggers import LoadTriggers, TriggersLoaded
 
 SECOND = 1_000_000
@@ -30,14 +32,14 @@ STACK_LINES = 100
 STACK_WIDTH = 500
 
 BALANCING = 5.0
-"""Seconds that a load claims and gives back for, at most, before it is answered that there is more."""
+"""Maximum seconds that a load spends on balancing before it answers that there is more to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """How long a job may be silent, in microseconds, and the clock that measures it, which cannot be set.
+    """The maximum time without a heartbeat, in microseconds, and the clock that measures it, which cannot be set.
 
-    None dies within `threshold` of the store's opening: no heartbeat could arrive.
+    No job is lost within `threshold` after the store opens, because no heartbeat could arrive before.
     """
 
     threshold: int = 30 * SECOND
@@ -46,7 +48,7 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A job as its registration knows it."""
+    """A job as its registration stores it."""
 
     id: int
     kind: JobKind
@@ -70,7 +72,10 @@ class Jobs:
         return registered
 
     def heartbeat(self, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
-        """Note that the job lives and what its streams did; answer with what is wanted and, if it asks for them, the leases it holds."""
+        """Record that the job lives and the reports of its streams.
+
+        Return the desired state and, on request, its leases.
+        """
         answer = self._database.write(lambda connection: self._beat(connection, job_id, beat))
         self._release_swept()
         if not beat.leases:
@@ -79,31 +84,35 @@ class Jobs:
         return answer.model_copy(update={"leases": held.leases, "revoked": held.revoked})
 
     def complete(self, job_id: int, end: CompleteJob) -> None:
-        """End the job; only the first end counts."""
+        """End the job. Only the first end counts."""
         ended = self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
         self._release(ended)
 
-    def want(self, job_id: int, wanted: Wanted) -> None:
-        """Say what is wanted of a triggerer; it learns of it with its next heartbeat.
+    def want(self, job_id: int, desired_state: DesiredState) -> None:
+        """Set the desired state of a triggerer, which receives it with its next heartbeat.
 
         Raises:
-            ApiRefused: There is no such triggerer, or it has ended.
+            ApiRefused: The triggerer does not exist or has ended.
         """
-        self._database.write(lambda connection: _want(connection, job_id, wanted))
+        self._database.write(lambda connection: _want(connection, job_id, desired_state))
 
     def check(self, job_id: int) -> None:
-        """Raise `Fenced` when the job has ended."""
+        """Raise `Fenced` if the job has ended."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
 
     def project(self, job_id: int) -> str | None:
-        """Return the project of a running job, or None if it reads for every project. Raises `Fenced` when the job has ended."""
+        """Return the project of a running job, or None if it reads for every project.
+
+        Raises:
+            Fenced: The job has ended.
+        """
         with self._database.reading() as connection:
             project: str = require_running(connection, job_id).project
         return None if project == EVERY_PROJECT else project
 
     def sweep(self, connection: Connection) -> None:
-        """End, within a work of the writer, every job that has been silent for too long."""
+        """End every job that has been silent for too long, within a unit of work of the writer."""
         running = connection.execute(select(jobs.c.id, jobs.c.heartbeat).where(jobs.c.state == "running"))
         silent = self._silence.over((row[0], row[1]) for row in running)
         if silent:
@@ -111,10 +120,10 @@ class Jobs:
             self._unreleased.update(end_jobs(connection, silent, "lost", reason, self._database.now()))
 
     def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
-        """Claim and release leases for a triggerer, by its capacity and queues; return the leases that it holds.
+        """Balance the leases of a triggerer by its capacity and queues. Return the leases that it holds.
 
-        One that says which revision it knows is told the differences to that, and is answered within `BALANCING` also where that is not
-        all yet.
+        A triggerer that names a known revision receives the differences from it. It is answered within
+        `BALANCING` seconds even if the answer is not complete.
         """
         project = self._database.write(lambda connection: self._take(connection, job_id, asked))
         self._release_swept()
@@ -127,7 +136,10 @@ class Jobs:
         return self._holdings.changes(job_id, asked.since)
 
     def _take(self, connection: Connection, job_id: int, asked: LoadTriggers) -> str | None:
-        """Note that the job lives and what it takes; return its project, if there may be something to do in it."""
+        """Record that the job lives, and its capacity and queues.
+
+        Return its project, or None if nothing can be done in it.
+        """
         job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         self.sweep(connection)
@@ -141,19 +153,19 @@ class Jobs:
         job = require_running(connection, job_id)
         batch = None if beat.batch is None else beat.batch.model_dump_json()
         touch(connection, job_id, self._database.now(), blocked=_kept(beat.blocked), batch=batch)
-        stream_reports.keep(connection, job_id, beat.streams, self._database.now())
+        save_reports(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
         backlogs = leases.backlogs(connection, job_id)
-        return HeartbeatAnswer.model_construct(wanted=job.wanted, leases=[], revoked=[], backlogs=backlogs)
+        return HeartbeatAnswer.model_construct(desired_state=job.desired_state, leases=[], revoked=[], backlogs=backlogs)
 
     def _release_swept(self) -> None:
-        """Free what is left of what jobs held that the last sweep ended."""
+        """Free the remaining leases of the jobs that the last sweep ended."""
         ended = list(self._unreleased)
         self._release(ended)
         self._unreleased.difference_update(ended)
 
     def _release(self, ended: list[int]) -> None:
-        """Free, slice by slice, what is left of what jobs held that have ended."""
+        """Free the remaining leases of ended jobs, slice by slice."""
         more = bool(ended)
         while more:
             more = self._database.write(partial(leases.release, job_ids=ended))
@@ -161,34 +173,39 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """What a call needs to know of the job that makes it."""
+    """The properties of a job that its calls need."""
 
     id: int
     project: str
-    wanted: Wanted
+    desired_state: DesiredState
     capacity: int | None
     queues: str
 
 
 def require_running(connection: Connection, job_id: int) -> RunningJob:
-    """Return the job, or raise `Fenced` when it has ended."""
-    columns = (jobs.c.project, jobs.c.wanted, jobs.c.state, jobs.c.capacity, jobs.c.queues)
+    """Return the job.
+
+    Raises:
+        Fenced: The job has ended.
+    """
+    columns = (jobs.c.project, jobs.c.desired_state, jobs.c.state, jobs.c.capacity, jobs.c.queues)
     row = connection.execute(select(*columns).where(jobs.c.id == job_id)).one_or_none()
     if row is None or row.state != "running":
         what = "is unknown" if row is None else f"has ended ({row.state})"
         raise Fenced(f"Job {job_id} {what}.", hint="Register a new job.", status=409, problem="fenced")
-    return RunningJob(job_id, row.project, row.wanted, row.capacity, row.queues)
+    return RunningJob(job_id, row.project, row.desired_state, row.capacity, row.queues)
 
 
 def touch(connection: Connection, job_id: int, now: int, **more: str | None) -> None:
-    """Note that the job was heard of, and what else it said of itself."""
+    """Record the time of a request of the job, and the other columns that it reports."""
     connection.execute(update(jobs).where(jobs.c.id == job_id).values(heartbeat=now, **more))
 
 
 def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str | None, now: int) -> list[int]:
-    """End those of the jobs that still run, and release what they hold.
+    """End the jobs that still run, and release their leases.
 
-    Returns the jobs, if they held more than one transaction releases: `leases.release` goes on, or else the next load does.
+    Return the jobs that held more than one transaction releases: `leases.release`, or else the next load,
+    continues with them.
     """
     running = (jobs.c.id.in_(job_ids), jobs.c.state == "running")
     ended = connection.execute(update(jobs).where(*running).values(state=state, reason=reason, ended=now, blocked=None, batch=None))
@@ -199,41 +216,47 @@ def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str
 
 
 def _kept(blocked: Blocked | None) -> str | None:
-    """Return what is kept of a block: a stack without an end is cut."""
+    """Return the part of a block report that is stored. An excessively long stack is truncated."""
     if blocked is None:
         return None
     return blocked.model_copy(update={"stack": [line[:STACK_WIDTH] for line in blocked.stack[:STACK_LINES]]}).model_dump_json()
 
 
 def _register(connection: Connection, job: RegisterJob, now: int) -> tuple[Registered, list[int]]:
-    """Return the job, and the one that it replaces, if that held more than this transaction has released."""
+    """Return the job, and the job that it replaces if that one has leases left to release."""
     known = connection.execute(select(jobs.c.id, jobs.c.kind).where(jobs.c.registration_id == job.registration_id)).one_or_none()
     if known is not None:
         return Registered(known.id, known.kind), []
     ended = [] if job.replaces is None else _replace(connection, job, job.replaces, now)
-    made = connection.execute(
+    inserted = connection.execute(
         insert(jobs)
         .returning(jobs.c.id)
         .values(
-            **job.model_dump(exclude={"replaces"}), state="running", wanted="run", reason=None, registered=now, heartbeat=now, ended=None
+            **job.model_dump(exclude={"replaces"}),
+            state="running",
+            desired_state="run",
+            reason=None,
+            registered=now,
+            heartbeat=now,
+            ended=None,
         )
     )
-    return Registered(int(made.scalar_one()), job.kind), ended
+    return Registered(int(inserted.scalar_one()), job.kind), ended
 
 
-def _want(connection: Connection, job_id: int, wanted: Wanted) -> None:
+def _want(connection: Connection, job_id: int, desired_state: DesiredState) -> None:
     triggerer = select(jobs.c.state).where(jobs.c.id == job_id, jobs.c.kind == "triggerer")
     state = connection.execute(triggerer).scalar_one_or_none()
     if state is None:
         raise ApiRefused(f"No triggerer has the id {job_id}.", hint="See: headrace triggerers list", status=404, problem="not-found")
     if state != "running":
         raise ApiRefused(f"Job {job_id} has ended ({state}).", hint="See: headrace triggerers list", status=409, problem="ended")
-    connection.execute(update(jobs).where(jobs.c.id == job_id).values(wanted=wanted))
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(desired_state=desired_state))
     leases.changed(connection)
 
 
 def _replace(connection: Connection, job: RegisterJob, replaced: str, now: int) -> list[int]:
-    """End the previous incarnation, if it is one: the same work, on the same host. Returns what `end_jobs` does."""
+    """End the previous incarnation if it has the same work and the same host. Return the result of `end_jobs`."""
     previous = select(jobs.c.id).where(
         jobs.c.registration_id == replaced, jobs.c.kind == job.kind, jobs.c.project == job.project, jobs.c.hostname == job.hostname
     )

@@ -1,8 +1,9 @@
-"""Who has been silent for too long, measured by a clock that cannot be set.
+"""Detect jobs that have been silent for too long, by a clock that cannot be set.
 
-The law: a job is silent for as long as this api has seen the same heartbeat on its row, by this machine's steady clock. So a clock
-that is set back or forth, here or on the host of another api, ends no job and keeps none alive. And where nobody at all was heard for
-so long, because this api or its database was away, those who are still there get a moment to say so first.
+Invariant: a job has been silent for as long as this API server has seen the same heartbeat on its row, by
+this machine's steady clock. A clock that is set forward or back, here or on the host of another API server,
+ends no job and keeps none alive. If no heartbeat could arrive for that time, because this API server or its
+database was unavailable, running jobs first get a grace period for a heartbeat.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-MOMENT = 6  # the part of the time that a job may be silent which is given to those who could not be heard
+MOMENT = 6  # divisor of the liveness threshold: the grace period for jobs whose heartbeats could not be received
 
 
 def steady_clock() -> int:
-    """Return microseconds since some moment, which cannot be set."""
+    """Return microseconds since an arbitrary start. Nothing can set this clock."""
     return time.monotonic_ns() // 1000
 
 
 class LivenessTracker:
-    """The last heartbeat that was seen of each running job, and when it was first seen."""
+    """The last heartbeat of each running job, and the time when it was first seen."""
 
     def __init__(self, threshold: int, ticks: Callable[[], int]) -> None:
         self._threshold = threshold
@@ -29,7 +30,7 @@ class LivenessTracker:
         self._grace = 0
 
     def over(self, heartbeats: Iterable[tuple[int, int]]) -> list[int]:
-        """Return the jobs that count as dead, of the running jobs with their last heartbeats."""
+        """Return the jobs that count as lost, given the running jobs with their last heartbeats."""
         now = self._ticks()
         if self._asked is not None and now - self._asked > self._threshold:
             self._grace = now + self._threshold // MOMENT

@@ -1,4 +1,7 @@
-"""Projects: what one file declares. A declaration is the whole: what it no longer names is removed, but keeps its row and its counts."""
+"""Projects: the declarations of one file each.
+
+A declaration is complete: a trigger that it no longer names is removed, but keeps its row and its counts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from headrace.store.tables.pipelines import pipelines
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 
 BUDGET = 1.0
-"""Seconds in which one call applies what it can of a staged declaration."""
+"""Maximum seconds in which one call applies a staged declaration."""
 
 
 class Projects:
@@ -32,32 +35,32 @@ class Projects:
         self._database = database
 
     def declare(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
-        """Make the project what is declared; a trigger that changed loses its lease, so that it is run again.
+        """Declare the triggers of the project. A changed trigger loses its lease, so that it runs again.
 
-        What is no longer declared goes a bounded number in each commit. Of a staged declaration it applies as much as `BUDGET` allows, a
-        bounded number in each commit too.
+        Undeclared triggers are removed in bounded transactions. A staged declaration is applied in bounded
+        transactions too, for at most `BUDGET` seconds.
         """
         if declared.staged is not None:
             return self._declare_staged(job_id, name, declared)
         now = self._database.now()
-        answer, place = self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared, now))
+        answer, after = self._database.write(lambda connection: _declare(self._database, connection, job_id, name, declared, now))
         names = {trigger.name for trigger in declared.triggers}
-        while place:
-            place = self._database.write(partial(_remove_more, project=name, names=names, after=place, now=now))
+        while after:
+            after = self._database.write(partial(_remove_more, project=name, names=names, after=after, now=now))
         return answer
 
     def stage(self, job_id: int, page: StageTriggers) -> None:
-        """Keep a page of a declaration, until all of it is there and it is declared."""
+        """Store a page of a declaration, until all pages are present and it is declared."""
         stage(self._database, job_id, page)
 
     def _declare_staged(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
-        place = self._database.write(lambda connection: _begin(connection, job_id, name, declared, self._database.now()))
+        position = self._database.write(lambda connection: _begin(connection, job_id, name, declared, self._database.now()))
         until = monotonic() + BUDGET
-        while not place.end and monotonic() < until:
-            place = self._database.write(partial(_apply, self._database, job_id, name, declared, place))
-        while place.end and self._database.write(lambda connection: forget(connection, declared.staged or "", AT_ONCE)):
+        while not position.end and monotonic() < until:
+            position = self._database.write(partial(_apply, self._database, job_id, name, declared, position))
+        while position.end and self._database.write(lambda connection: forget(connection, declared.staged or "", AT_ONCE)):
             pass
-        return ProjectDeclared(triggers={}, done=place.end, after=place.name)
+        return ProjectDeclared(triggers={}, done=position.end, after=position.name)
 
 
 def _begin(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> Place:
@@ -67,7 +70,7 @@ def _begin(connection: Connection, job_id: int, project: str, declared: DeclareP
 
 
 def _apply(database: Database, job_id: int, project: str, declared: DeclareProject, place: Place, connection: Connection) -> Place:
-    """Apply some of a staged declaration; return how far it is applied."""
+    """Apply one slice of a staged declaration. Return the position up to which it is applied."""
     _require_own(connection, job_id, project)
     now = database.now()
     after = apply(connection, project, declared.staged or "", place, now)
@@ -87,20 +90,23 @@ def _require_own(connection: Connection, job_id: int, project: str) -> None:
 def _declare(
     database: Database, connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int
 ) -> tuple[ProjectDeclared, int]:
-    """Declare all and remove some; return the answer, and after which trigger to go on with removing (0: nowhere)."""
+    """Declare all triggers and remove one slice of the others.
+
+    Return the answer, and the trigger id after which removal continues, or 0 if no trigger is left.
+    """
     _require_own(connection, job_id, project)
     connection.execute(delete(projects).where(projects.c.name == project))
     connection.execute(insert(projects).values(name=project, declared=now))
     _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
-    wanted = {trigger.name: trigger for trigger in declared.triggers}
-    place = remove_others(connection, project, wanted.keys(), 0, now)
-    _declare_triggers(connection, project, wanted, now, database.keyring)
-    ids = {row.id: name for name, row in rows_named(connection, project, list(wanted)).items()}
-    return ProjectDeclared(triggers={ids[one]: one for one in sorted(ids)}), place
+    declared_triggers = {trigger.name: trigger for trigger in declared.triggers}
+    after = remove_others(connection, project, declared_triggers.keys(), 0, now)
+    _declare_triggers(connection, project, declared_triggers, now, database.keyring)
+    ids = {row.id: name for name, row in rows_named(connection, project, list(declared_triggers)).items()}
+    return ProjectDeclared(triggers={ids[one]: one for one in sorted(ids)}), after
 
 
 def _remove_more(connection: Connection, project: str, names: Collection[str], after: int, now: int) -> int:
-    """Remove some more of what a declaration does not name, unless another declaration came meanwhile."""
+    """Remove another slice of the undeclared triggers, unless another declaration arrived meanwhile."""
     last = connection.execute(select(projects.c.declared).where(projects.c.name == project)).scalar_one_or_none()
     return remove_others(connection, project, names, after, now) if last == now else 0
 
@@ -137,7 +143,7 @@ def _keeps(row: Row[Any], values: dict[str, Any]) -> bool:
 
 
 def _adjust(connection: Connection, row: Row[Any], policy: dict[str, Any]) -> None:
-    """Change what does not concern the job that runs the trigger; it runs on."""
+    """Change the settings that do not affect the job that runs the trigger. The trigger continues to run."""
     if not _keeps(row, policy):
         connection.execute(update(triggers).where(triggers.c.id == row.id).values(**policy))
         leases.changed(connection)

@@ -1,4 +1,7 @@
-"""Triggers that fail: why is kept, when they start again is decided, and those that fail too often are parked until a person acts."""
+"""Failures of triggers: store the reason, and schedule the restart.
+
+A trigger that fails too often is parked until an administrator resumes it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from sqlalchemy import Connection, Row, select, update
 
-from headrace.core.restart_policy import MAX_RESTARTS, MOST, RestartDecision, next_restart
+from headrace.core.restart_policy import MAX_RESTARTS, MAX_WAIT_SECONDS, RestartDecision, next_restart
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control import leases
@@ -31,28 +34,28 @@ _watches = select(
 ).where(in_list(triggers.c.id, "ids"))
 
 FRESH = {"state": "waiting", "failure": None, "restarts": 0, "retry_at": None}
-"""A trigger that may start at once, as if it had never failed."""
+"""The columns of a trigger that may start immediately, as if it had never failed."""
 
 
 def record(connection: Connection, job_id: int, trigger_id: int, failure: TriggerFailure, now: int) -> FailureRecorded:
-    """Keep why the trigger failed; return what comes next. The same failure again is answered as it was the first time."""
+    """Store the failure of the trigger and return the next step. A repeated report gets its first answer."""
     leases.require_lease(connection, job_id, trigger_id, failure.epoch)
     row = connection.execute(select(triggers).where(triggers.c.id == trigger_id)).one()
     if _is_replay(row, failure):
         return _recorded(row.restarts, row.state == "parked", start_after(row.retry_at, now))
     limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
-    lived = 0.0 if row.started is None else (now - row.started) / SECOND - failure.blocked
-    verdict = next_restart(row.restarts, lived, limit, trigger_id % SPREAD / SPREAD, upstream=failure.upstream)
-    kept = failure.model_dump() | {"at": rfc3339(moment(now))}
-    values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": verdict.restarts}
-    connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**values, **_next(verdict, now)))
-    if verdict.retry_in is None:
-        leases.changed(connection)  # where nothing of its stream is left to run, its job is to give it back
-    return _recorded(verdict.restarts, verdict.retry_in is None, verdict.retry_in or 0.0)
+    uptime = 0.0 if row.started is None else (now - row.started) / SECOND - failure.blocked
+    decision = next_restart(row.restarts, uptime, limit, trigger_id % SPREAD / SPREAD, upstream=failure.upstream)
+    stored = failure.model_dump() | {"at": rfc3339(moment(now))}
+    values = {"failure": msgspec.json.encode(stored).decode(), "failures": triggers.c.failures + 1, "restarts": decision.restarts}
+    connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(**values, **_next(decision, now)))
+    if decision.retry_in is None:
+        leases.changed(connection)  # if no trigger of its stream is left to run, its job releases it
+    return _recorded(decision.restarts, decision.retry_in is None, decision.retry_in or 0.0)
 
 
 def record_stream(connection: Connection, job_id: int, failed: StreamFailure, now: int) -> StreamFailureRecorded:
-    """Keep why watches failed with their stream; return when the stream opens again, the same time for all of them."""
+    """Store the failure of the watches of a stream. Return the time of the restart, the same for all of them."""
     rows = [
         row
         for row in rows_among(connection, _watches.where(triggers.c.job_id == job_id), "ids", failed.epochs)
@@ -66,15 +69,15 @@ def record_stream(connection: Connection, job_id: int, failed: StreamFailure, no
             waits.append(start_after(row.retry_at, now))
             continue
         limit = MAX_RESTARTS if row.max_restarts is None else row.max_restarts
-        lived = 0.0 if row.started is None else (now - row.started) / SECOND
-        verdict = next_restart(row.restarts, lived, limit, first % SPREAD / SPREAD, upstream=True)
-        same[verdict.restarts, verdict.retry_in or 0.0, row.id == first].append(row.id)
+        uptime = 0.0 if row.started is None else (now - row.started) / SECOND
+        decision = next_restart(row.restarts, uptime, limit, first % SPREAD / SPREAD, upstream=True)
+        same[decision.restarts, decision.retry_in or 0.0, row.id == first].append(row.id)
     for (restarts, retry_in, whole), ids in same.items():
         waits.append(retry_in)
-        kept = failed.model_dump(exclude={"epochs"}) | {"at": rfc3339(moment(now)), "upstream": True}
-        if not whole:  # the traceback is kept once: all of a stream have the same
-            kept["traceback"] = [f"The traceback is kept with trigger {rows[0].name}, of the same stream."]
-        values = {"failure": msgspec.json.encode(kept).decode(), "failures": triggers.c.failures + 1, "restarts": restarts}
+        stored = failed.model_dump(exclude={"epochs"}) | {"at": rfc3339(moment(now)), "upstream": True}
+        if not whole:  # the traceback is stored once, because it is the same for all watches of a stream
+            stored["traceback"] = [f"The traceback is kept with trigger {rows[0].name}, of the same stream."]
+        values = {"failure": msgspec.json.encode(stored).decode(), "failures": triggers.c.failures + 1, "restarts": restarts}
         for part in leases.parts(ids):
             mine = update(triggers).where(triggers.c.id.in_(part))
             connection.execute(mine.values(**values, **_next(RestartDecision(restarts, retry_in), now)))
@@ -82,10 +85,10 @@ def record_stream(connection: Connection, job_id: int, failed: StreamFailure, no
 
 
 def resume(connection: Connection, trigger_id: int) -> None:
-    """Start a failed or parked trigger again at once. A running one is unchanged.
+    """Start a failed or parked trigger again immediately. A running one is unchanged.
 
     Raises:
-        ApiRefused: There is no such trigger.
+        ApiRefused: The trigger does not exist.
     """
     row = connection.execute(select(triggers.c.state).where(triggers.c.id == trigger_id)).one_or_none()
     if row is None or row.state == "removed":
@@ -97,8 +100,8 @@ def resume(connection: Connection, trigger_id: int) -> None:
 
 
 def start_after(retry_at: int | None, now: int) -> float:
-    """Return in how many seconds a trigger may start; a clock that was set back makes that no longer than the longest wait."""
-    return 0.0 if retry_at is None else min(max(retry_at - now, 0) / SECOND, MOST)
+    """Return the seconds until a trigger may start, at most the longest wait even if a clock was set back."""
+    return 0.0 if retry_at is None else min(max(retry_at - now, 0) / SECOND, MAX_WAIT_SECONDS)
 
 
 def _next(verdict: RestartDecision, now: int) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def _next(verdict: RestartDecision, now: int) -> dict[str, Any]:
 
 
 def _report(row: Row[Any]) -> str | None:
-    """Return the report of a stream's failure that a trigger has kept last."""
+    """Return the latest report of a stream's failure that the trigger stores, or None."""
     if row.failure is None or '"report"' not in row.failure:
         return None
     return cast("str | None", msgspec.json.decode(row.failure).get("report"))
@@ -118,9 +121,9 @@ def _report(row: Row[Any]) -> str | None:
 def _is_replay(row: Row[Any], failure: TriggerFailure) -> bool:
     if not failure.number or row.failure is None:
         return False
-    kept = msgspec.json.decode(row.failure)
-    return bool((kept.get("epoch"), kept.get("number")) == (failure.epoch, failure.number))
+    stored = msgspec.json.decode(row.failure)
+    return bool((stored.get("epoch"), stored.get("number")) == (failure.epoch, failure.number))
 
 
 def _recorded(restarts: int, parked: bool, retry_in: float) -> FailureRecorded:
-    return FailureRecorded(verdict="parked" if parked else "restart", retry_in=retry_in, restarts=restarts)
+    return FailureRecorded(decision="parked" if parked else "restart", retry_in=retry_in, restarts=restarts)

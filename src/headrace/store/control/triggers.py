@@ -1,4 +1,4 @@
-"""Triggers as their triggerer sees them: claimed, fetched, failed, cleaned up."""
+"""Triggers from the view of their triggerer: acquired, fetched, failed, released."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.wire.control.triggers import (
 
 
 class Triggers:
-    """The triggers of one database, and the claims on them."""
+    """The triggers of one database, and the leases on them."""
 
     def __init__(self, database: Database, jobs: Jobs, runs_changed: CommitSignal) -> None:
         self._database = database
@@ -32,32 +32,35 @@ class Triggers:
         self._runs_changed = runs_changed
 
     def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
-        """Claim for the job up to its capacity; answer with what it holds and what it must let go."""
+        """Acquire triggers for the job up to its capacity. Return the triggers to run and the triggers to release."""
         return self._jobs.load(job_id, asked)
 
     def workloads(self, job_id: int, trigger_ids: Sequence[int]) -> list[Workload]:
-        """Return what is needed to run those of the triggers that the job holds."""
+        """Return the workloads of the given triggers that the job holds."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
             return workloads(connection, self._database.keyring, job_id, trigger_ids, self._database.now())
 
     def failure(self, job_id: int, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
-        """Keep why the trigger failed; answer when the job is to start it again, or that it is parked."""
+        """Store the failure of the trigger. Return when the job restarts it, or that it is parked."""
 
         def work(connection: Connection) -> FailureRecorded:
             recorded = _fail(connection, job_id, trigger_id, failure, self._database.now())
-            if recorded.verdict == "parked":
-                self._runs_changed.mark(connection)  # a run that waits for it ends now
+            if recorded.decision == "parked":
+                self._runs_changed.mark(connection)  # a run that waits for this trigger ends now
             return recorded
 
         return self._database.write(work)
 
     def stream_failure(self, job_id: int, failed: StreamFailure) -> StreamFailureRecorded:
-        """Keep why watches failed with their stream; answer when to open it again."""
+        """Store the failure of watches with their stream. Return when to open the stream again."""
         return self._database.write(lambda connection: _fail_stream(connection, job_id, failed, self._database.now()))
 
     def cleanup(self, job_id: int, gone: CleanupTriggers) -> None:
-        """Give up the job's leases on triggers that it has stopped: others may have them now. Of many it gives up some at a time."""
+        """Release the job's leases on triggers that it has stopped, so that other jobs may acquire them.
+
+        Many leases are released in several transactions.
+        """
         for start in range(0, len(gone.trigger_ids), leases.MAX_CHANGED):
             part = gone.trigger_ids[start : start + leases.MAX_CHANGED]
             self._database.write(partial(_clean_up, job_id=job_id, trigger_ids=part, epochs=gone.epochs))

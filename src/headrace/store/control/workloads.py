@@ -1,4 +1,4 @@
-"""Workloads: what a job needs to run the triggers that it holds."""
+"""Workloads: all data that a job needs to run its triggers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _held = DriverStatement(
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """`RunTrigger` as the store makes it: its `kwargs` are the JSON that was declared, which nothing reads on the way."""
+    """`RunTrigger` as the store builds it. Its `kwargs` are the declared JSON, which is not parsed on the way."""
 
     trigger_id: int
     name: str
@@ -32,7 +32,7 @@ class Workload(msgspec.Struct, frozen=True):
     epoch: int
     log_name: str
     backlog: int
-    trouble: str | None
+    load_error: str | None
     parked: bool
     start_after: float
     restarts: int
@@ -40,24 +40,24 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 def workloads(connection: Connection, keyring: Keyring, job_id: int, trigger_ids: Sequence[int], now: int) -> list[Workload]:
-    """Return the workloads of those of the triggers that the job holds, in the order of their ids."""
+    """Return the workloads of the given triggers that the job holds, ordered by id."""
     ids = sorted(set(trigger_ids))
-    found: list[Workload] = []
+    result: list[Workload] = []
     for start in range(0, len(ids), MOST_VALUES):
         part = _held(connection, job_id=job_id, ids=ids[start : start + MOST_VALUES]).all()
-        found += [_workload(row, job_id, keyring, now) for row in part]
-    return found
+        result += [_workload(row, job_id, keyring, now) for row in part]
+    return result
 
 
 def _workload(row: Sequence[Any], job_id: int, keyring: Keyring, now: int) -> Workload:
-    trigger_id, project, name, classpath, kept, stream, queue, epoch, backlog, state, retry_at, restarts, run_id = row
-    arguments, trouble = kwargs.decrypt(keyring, kept, kwargs.named(project, name))
+    trigger_id, project, name, classpath, stored_kwargs, stream, queue, epoch, backlog, state, retry_at, restarts, run_id = row
+    arguments, load_error = kwargs.decrypt(keyring, stored_kwargs, kwargs.named(project, name))
     return Workload(
         trigger_id=trigger_id,
         name=name,
         classpath=classpath,
         kwargs=msgspec.Raw(arguments),
-        trouble=trouble,
+        load_error=load_error,
         stream=stream,
         queue=queue,
         epoch=epoch,

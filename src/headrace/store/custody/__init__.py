@@ -1,1 +1,1 @@
-"""Receipts, backlogs and the audit of what triggers owe."""
+"""Store receipts and backlogs, and audit the answers that triggers owe."""

@@ -1,13 +1,13 @@
-"""The ledger of custody: what became of every stretch of every lane, recorded before the upstream is advanced.
+"""Record receipts: the answers to every range of every lane, stored before the upstream advances.
 
-The law, under the writer's transaction:
-- a lane's stretches meet: each begins where the one before ended. One that ends within what is recorded is a redelivery and changes
-  nothing; one that leaves a gap is counted, and the gap is kept as a problem; one that overlaps cannot be split, so it is kept as a
-  problem and not counted;
-- adjacent stretches become one: a lane keeps where it began, how far it has come and how many it read; of each stream, each subscriber
-set (the
-  set of triggers that owed an answer) keeps how many it was owed, and each trigger that did more than filter its answers;
-- what a receipt calls spilled is in the backlog, or was settled there: anything else is a problem.
+Invariants, under the writer's transaction:
+- The ranges of a lane are adjacent: each begins where the previous one ended. A range within the recorded one is a
+  redelivery and changes nothing. A range after a gap is counted, and the gap is stored as a problem. A range that
+  overlaps cannot be split, so it is stored as a problem and not counted.
+- Adjacent ranges are merged. A lane stores its first and last position and how many raw events it read. Each
+  subscriber set of a stream stores how many raw events it was owed. `trigger_answers` has the counts of each trigger
+  that did more than filter.
+- A raw event that a receipt counts as spilled is in the backlog, or was settled there. Otherwise it is a problem.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from headrace.store.custody.subscriber_sets import (
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import jobs, triggers
-from headrace.store.tables.custody import backlog, custody, lanes, receipt_problems, recorded_streams
+from headrace.store.tables.custody import backlog, lanes, receipt_problems, recorded_streams, trigger_answers
 from headrace.wire.custody.events import ReceiptStatus
-from headrace.wire.custody.receipts import LaneMark, LaneMarks, Receipt, SubscriberSetDefined, SubscriberSetDefinition
+from headrace.wire.custody.receipts import LaneOffset, LaneOffsets, Receipt, SubscriberSetDefined, SubscriberSetDefinition
 
 BEFORE_ALL = b"p"  # sorts before the key of every position
 
@@ -53,9 +53,9 @@ _any_kept = select(backlog.c.number).limit(1)
 _kept = ValuesQuery(
     {"stretch": "bigint", "lane_id": "bigint", "low": "bytea", "high": "bytea"},
     "SELECT given.stretch, b.number, b.trigger_id, b.answer FROM given CROSS JOIN backlog b"
-    " WHERE b.lane_id = given.lane_id AND b.key > given.low AND b.key <= given.high AND NOT b.counted ORDER BY b.number",
+    " WHERE b.lane_id = given.lane_id AND b.key > given.low AND b.key <= given.high AND NOT b.accounted ORDER BY b.number",
 )
-_count = update(backlog).where(in_list(backlog.c.number, "numbers")).values(counted=True)
+_count = update(backlog).where(in_list(backlog.c.number, "numbers")).values(accounted=True)
 _move = (
     update(lanes)
     .where(lanes.c.id == bindparam("lane_id"))
@@ -69,13 +69,15 @@ _add_receipts = (
     .where(recorded_streams.c.id == bindparam("of"))
     .values(receipts=recorded_streams.c.receipts + bindparam("more"))
 )
-_add_answers = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {name: custody.c[name] + new[name] for name in ANSWERS})
+_add_answers = Upsert(
+    trigger_answers, ("stream_id", "trigger_id"), lambda new: {name: trigger_answers.c[name] + new[name] for name in ANSWERS}
+)
 
 Found = Row[*tuple[Any, ...]]
 
 
 class LaneRange(NamedTuple):
-    """A stretch of a lane that a receipt told of, and how many each trigger is said to have spilled of it."""
+    """The range of a lane in one receipt, and how many of its raw events each trigger spilled."""
 
     lane: Lane
     recorded: int | None
@@ -84,29 +86,29 @@ class LaneRange(NamedTuple):
 
 
 class Custody:
-    """The ledger of custody of one database."""
+    """Define subscriber sets in one database, and read its recorded positions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def define(self, job_id: int, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
-        """Define a subscriber set, whose digest receipts may then name; doubled changes nothing.
+        """Define a subscriber set whose digest receipts can then name. A repeated call changes nothing.
 
         Raises:
-            Fenced: The job has ended, or another holds a trigger that joins.
+            Fenced: The job has ended, or another job holds a trigger that joins the set.
         """
         return self._database.write(lambda connection: _define(connection, job_id, subscriber_set))
 
-    def marks(self, job_id: int, stream: str, names: Sequence[str]) -> LaneMarks:
-        """Return the last recorded position of those of these lanes of the stream that have one."""
+    def marks(self, job_id: int, stream: str, names: Sequence[str]) -> LaneOffsets:
+        """Return the last recorded positions of these lanes. Lanes without one are omitted."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
-            found = connection.execute(_marks, {"of": stream, "names": list(names)}).all()
-            return LaneMarks.model_construct(marks=[LaneMark.model_construct(lane=row.lane, last=row.last) for row in found])
+            rows = connection.execute(_marks, {"of": stream, "names": list(names)}).all()
+            return LaneOffsets.model_construct(marks=[LaneOffset.model_construct(lane=row.lane, last=row.last) for row in rows])
 
 
 class ReceiptBatch(NamedTuple):
-    """The receipts of a job that runs, and the epochs under which it says that it holds the triggers."""
+    """The receipts of a running job, and the epochs under which it claims to hold the triggers."""
 
     job_id: int
     epochs: Mapping[int, int]
@@ -114,16 +116,16 @@ class ReceiptBatch(NamedTuple):
 
 
 def record(connection: Connection, claims: Sequence[ReceiptBatch], now: int) -> list[list[ReceiptStatus]]:
-    """Record receipts within a work of the writer; return one status for each, `fenced` for those of an old owner."""
-    given = [receipt for claim in claims for receipt in claim.receipts]
-    if not given:
+    """Record receipts within a work of the writer. Return one status per receipt: `fenced` if the owner is no longer current."""
+    receipts = [receipt for claim in claims for receipt in claim.receipts]
+    if not receipts:
         return [[] for _ in claims]
     lost = _lost(connection, claims)
-    books = _ReceiptWriter(connection, given, now)
+    writer = _ReceiptWriter(connection, receipts, now)
     statuses: list[list[ReceiptStatus]] = []
-    for claim, gone in zip(claims, lost, strict=True):
-        statuses.append(["fenced" if gone.has(receipt) else books.add(receipt) for receipt in claim.receipts])
-    books.write()
+    for claim, taken in zip(claims, lost, strict=True):
+        statuses.append(["fenced" if taken.has(receipt) else writer.add(receipt) for receipt in claim.receipts])
+    writer.write()
     return statuses
 
 
@@ -136,9 +138,9 @@ def _define(connection: Connection, job_id: int, subscriber_set: SubscriberSetDe
 
 
 class _Lost(NamedTuple):
-    """What tells, of one claim, which of its receipts are lost.
+    """The triggers and streams that one job no longer holds.
 
-    Those with a trigger, or by a subscriber set of a stream, that another job has.
+    A receipt is fenced if it names one of these triggers, or a subscriber set of one of these streams.
     """
 
     triggers: set[int]
@@ -149,21 +151,21 @@ class _Lost(NamedTuple):
 
 
 def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]:
-    """Return, for each claim, the triggers that another job holds, or has held since, and the streams that another job has.
+    """Return, for each batch, the triggers and streams that another job holds or acquired since.
 
-    A trigger that no job holds now, because it changed or went, is no obstacle: its answers were true. All triggers of a stream go
-    together, so a receipt need not name all members of its subscriber set: another job of the project has the stream if it holds any of
-    them.
+    A trigger that is changed or removed, and therefore without a job, does not fence a receipt: its answers were
+    valid. All triggers of a stream are leased together, so a receipt need not name all members of its subscriber set.
+    Another job of the project holds the stream if it holds any of its triggers.
     """
     named = {trigger for claim in claims for receipt in claim.receipts for trigger in _named(receipt)}
     rows = rows_among(connection, _holders, "ids", named)
-    found: list[_Lost] = []
+    losses: list[_Lost] = []
     for claim in claims:
         others = [row for row in rows if row.job_id != claim.job_id]
-        gone = {row.id for row in others if row.job_id is not None or row.epoch > claim.epochs.get(row.id, row.epoch)}
+        lost_triggers = {row.id for row in others if row.job_id is not None or row.epoch > claim.epochs.get(row.id, row.epoch)}
         by_subscriber_set = {receipt.stream for receipt in claim.receipts if receipt.subscriber_set is not None}
-        found.append(_Lost(gone, {stream for stream in by_subscriber_set if _is_taken(connection, claim.job_id, stream)}))
-    return found
+        losses.append(_Lost(lost_triggers, {stream for stream in by_subscriber_set if _is_taken(connection, claim.job_id, stream)}))
+    return losses
 
 
 def _named(receipt: Receipt) -> Iterable[int]:
@@ -171,13 +173,13 @@ def _named(receipt: Receipt) -> Iterable[int]:
 
 
 def _is_taken(connection: Connection, job_id: int, stream: str) -> bool:
-    """Whether another job of the same project holds a trigger of the stream."""
+    """Return whether another job of the same project holds a trigger of the stream."""
     return any(connection.execute(query, {"job": job_id, "stream": stream}).first() is not None for query in _others)
 
 
 @dataclass(slots=True)
 class _ReceiptWriter:
-    """What one transaction adds."""
+    """Collect and write the changes of one transaction."""
 
     connection: Connection
     receipts: Sequence[Receipt]
@@ -233,10 +235,10 @@ class _ReceiptWriter:
         self.reads[subscriber_set] += receipt.read
         owed = None if receipt.subscriber_set is not None else set(receipt.owed)
         for answer in receipt.answers:
-            given = sum(getattr(answer, name) for name in ANSWERS)
+            answered = sum(getattr(answer, name) for name in ANSWERS)
             entitled = receipt.read if owed is None or answer.trigger_id in owed else 0
-            if given > entitled or not entitled:
-                what = f"trigger {answer.trigger_id} answered {given} raw events up to {receipt.last}, and owed {entitled}"
+            if answered > entitled or not entitled:
+                what = f"trigger {answer.trigger_id} answered {answered} raw events up to {receipt.last}, and owed {entitled}"
                 self._problem(lane, recorded, what)
             self.answers[self._streams[receipt.stream], answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
         spilled = {answer.trigger_id: answer.spilled for answer in receipt.answers if answer.spilled}
@@ -253,8 +255,8 @@ class _ReceiptWriter:
         if self.stored:
             connection.execute(_add_receipts, [{"of": stream, "more": n} for stream, n in self.stored.items()])
         add_reads(connection, self.reads)
-        kept = self.answers.items()
-        _add_answers(connection, [{**NONE, **counts, "stream_id": stream, "trigger_id": trigger} for (stream, trigger), counts in kept])
+        answers = self.answers.items()
+        _add_answers(connection, [{**NONE, **counts, "stream_id": stream, "trigger_id": trigger} for (stream, trigger), counts in answers])
         count_settled(connection, self.settled)
         for part in chunks(self.counted):
             connection.execute(_count, {"numbers": part})
@@ -263,22 +265,25 @@ class _ReceiptWriter:
             connection.execute(insert(receipt_problems), self.problems)
 
     def _reconcile(self) -> None:
-        """Find in the backlog what the receipts call spilled: what waits is counted from now on, what was settled early is counted now.
+        """Match the spills that receipts report with the rows of the backlog.
 
-        What is there beyond that was answered again after a redelivery, and that answer is the one on the books.
+        Waiting rows are counted from now on, and rows that were settled before their receipt are counted now. Any
+        further row was answered again after a redelivery. Its answer is the one that the writer has.
         """
-        found: dict[int, dict[int, list[Found]]] = defaultdict(lambda: defaultdict(list))
+        backlog_rows: dict[int, dict[int, list[Found]]] = defaultdict(lambda: defaultdict(list))
         if self.stretches and self.connection.execute(_any_kept).first() is not None:
-            for row in _kept(self.connection, [_bounds(number, stretch) for number, stretch in enumerate(self.stretches)]):
-                found[row.stretch][row.trigger_id].append(row)
-        for number, stretch in enumerate(self.stretches):
-            for trigger, rows in found[number].items():
-                self._count(stretch, trigger, rows)
-            for trigger, wanted in stretch.spilled.items():
-                missing = wanted - len(found[number].get(trigger, ()))
+            for row in _kept(self.connection, [_bounds(number, lane_range) for number, lane_range in enumerate(self.stretches)]):
+                backlog_rows[row.stretch][row.trigger_id].append(row)
+        for number, lane_range in enumerate(self.stretches):
+            for trigger, rows in backlog_rows[number].items():
+                self._count(lane_range, trigger, rows)
+            for trigger, reported in lane_range.spilled.items():
+                missing = reported - len(backlog_rows[number].get(trigger, ()))
                 if missing > 0:
-                    what = f"{missing} of {wanted} raw events that trigger {trigger} spilled up to {stretch.last} are not in its backlog"
-                    self._problem(stretch.lane, stretch.recorded, what)
+                    what = (
+                        f"{missing} of {reported} raw events that trigger {trigger} spilled up to {lane_range.last} are not in its backlog"
+                    )
+                    self._problem(lane_range.lane, lane_range.recorded, what)
 
     def _count(self, stretch: LaneRange, trigger: int, rows: list[Found]) -> None:
         rows.sort(key=lambda row: row.answer is not None)

@@ -1,7 +1,8 @@
-"""What people do about dead letters: tried again (the raw text goes into the backlog of its triggers) or discarded.
+"""Redrive or discard dead letters. A redrive inserts the raw text into the backlogs of its triggers.
 
-The law: an action changes a letter at most once, however often it is asked for; each action that is asked for leaves one row that says
-who, when, what and how many. Many letters are changed in several transactions, and the row says how many were so far.
+Invariant: an action changes a dead letter at most once, however often the call is repeated. Each action stores one
+row: user, time, kind and number of dead letters. An action on many dead letters takes several transactions, and its
+row has the number changed so far.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from headrace.store.dead_letters.short_ids import full_ids
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.dialects.statements import in_list, json_array_has
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import backlog, custody, dead_letter_actions, dead_letter_texts, dead_letters
+from headrace.store.tables.custody import backlog, dead_letter_actions, dead_letter_texts, dead_letters, trigger_answers
 from headrace.wire.custody.dead_letters import (
-    ActOnDeadLetters,
     DeadLetterAction,
     DeadLetterActionKind,
+    DeadLetterActionResult,
     DeadLetterActions,
-    DeadLettersActed,
+    DeadLetterSelection,
     SkippedDeadLetter,
 )
 
 MAX_REDRIVEN_CHARS = 16 * 1024 * 1024
-"""Raw events of so much text are redriven in one call, and one at least."""
+"""Maximum characters of the raw events that one call redrives. A single raw event may be longer."""
 LETTERS_AT_ONCE: Final = 100
-"""Letters that one transaction changes: each is looked up by itself."""
+"""Dead letters that one transaction changes. Each is looked up separately."""
 
 _UNKNOWN: Final = "there is no such dead letter (any more)"
 _MUCH_TEXT: Final = "there is much text before it: redrive it once more"
@@ -45,7 +46,7 @@ _letters = select(*_LETTER).where(in_list(dead_letters.c.id, "ids"))
 _whole = func.coalesce(dead_letter_texts.c.bytes, 0)
 _sizes = (
     select(dead_letters.c.id, size_of(dead_letters.c.raw, dead_letters.c.traceback, plus=_whole))
-    .outerjoin(dead_letter_texts, dead_letter_texts.c.letter_id == dead_letters.c.id)
+    .outerjoin(dead_letter_texts, dead_letter_texts.c.dead_letter_id == dead_letters.c.id)
     .where(in_list(dead_letters.c.id, "ids"))
 )
 
@@ -53,35 +54,35 @@ Found = Row[*tuple[Any, ...]]
 
 
 class DeadLetters:
-    """The dead letters of one database, as people act on them."""
+    """Redrive and discard the dead letters of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def redrive(self, asked: ActOnDeadLetters) -> DeadLettersActed:
+    def redrive(self, asked: DeadLetterSelection) -> DeadLetterActionResult:
         """Redrive the triggers of these dead letters.
 
         Raises:
-            ApiRefused: Nothing, or two things at once, are asked for.
+            ApiRefused: The selection is empty or has both ids and a filter.
         """
         return self._act("redrive", asked)
 
-    def discard(self, asked: ActOnDeadLetters) -> DeadLettersActed:
-        """Give these letters up for good; they stay to be looked at.
+    def discard(self, asked: DeadLetterSelection) -> DeadLetterActionResult:
+        """Discard these dead letters. They stay readable.
 
         Raises:
-            ApiRefused: Nothing, or two things at once, are asked for.
+            ApiRefused: The selection is empty or has both ids and a filter.
         """
         return self._act("discard", asked)
 
     def actions(self, *, limit: int) -> DeadLetterActions:
-        """Return what was done, the newest first."""
+        """Return the recorded actions, the newest first."""
         with self._database.reading() as connection:
-            found = connection.execute(select(dead_letter_actions).order_by(dead_letter_actions.c.id.desc()).limit(limit))
-            return DeadLetterActions(actions=[DeadLetterAction(**{**row._asdict(), "at": moment(row.at)}) for row in found])
+            rows = connection.execute(select(dead_letter_actions).order_by(dead_letter_actions.c.id.desc()).limit(limit))
+            return DeadLetterActions(actions=[_action(row) for row in rows])
 
-    def _act(self, action: DeadLetterActionKind, asked: ActOnDeadLetters) -> DeadLettersActed:
-        filtered = asked.every or any(given is not None for given in (asked.trigger, asked.stream, asked.kind))
+    def _act(self, action: DeadLetterActionKind, asked: DeadLetterSelection) -> DeadLetterActionResult:
+        filtered = asked.every or any(value is not None for value in (asked.trigger, asked.stream, asked.kind))
         if bool(asked.ids) == filtered:
             raise ApiRefused("Name dead letters by their ids, or by a filter, and not by both.", status=422, problem="invalid")
         with self._database.reading() as connection:
@@ -90,18 +91,21 @@ class DeadLetters:
         progress = _Progress(chosen.ids, [], chosen.remaining, None, 0, MAX_REDRIVEN_CHARS)
         while progress.left or progress.action_id is None:
             progress = self._database.write(partial(_act, action=action, asked=asked, before=progress, now=self._database.now()))
-        return DeadLettersActed(count=progress.changed, skipped=progress.skipped, remaining=progress.remaining)
+        return DeadLetterActionResult(count=progress.changed, skipped=progress.skipped, remaining=progress.remaining)
 
 
 class _Chosen(NamedTuple):
-    """The letters asked for, and how many more fit a filter."""
+    """The selected dead letters, and how many more match the filter."""
 
     ids: Sequence[str]
     remaining: int
 
 
 class _Progress(NamedTuple):
-    """What is left of an action after some of its transactions, and what they did. `room`: how many characters may yet be redriven."""
+    """The remaining ids of an action, and the result of its transactions so far.
+
+    `room` is the number of characters that it may still redrive.
+    """
 
     left: Sequence[str]
     skipped: list[SkippedDeadLetter]
@@ -111,46 +115,52 @@ class _Progress(NamedTuple):
     room: int
 
 
-def _act(connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadLetters, before: _Progress, now: int) -> _Progress:
-    """Act on one slice of the letters that are left."""
+def _action(row: Row[Any]) -> DeadLetterAction:
+    values = row._asdict()
+    selection = values.pop("request")
+    return DeadLetterAction(**values | {"at": moment(row.at), "selection": selection})
+
+
+def _act(connection: Connection, action: DeadLetterActionKind, asked: DeadLetterSelection, before: _Progress, now: int) -> _Progress:
+    """Apply the action to one slice of the remaining dead letters."""
     rows, left = _slice(connection, before.left)
     known = {row.id for row in rows}
     seen = before.left[: len(before.left) - len(left)]
     skipped = [SkippedDeadLetter(id=id, why=_UNKNOWN) for id in seen if asked.ids and id not in known]
-    if not asked.ids:  # what somebody else acted on meanwhile does not fit any more
+    if not asked.ids:  # a dead letter that another action changed meanwhile no longer matches the filter
         rows = [row for row in rows if row.state == "open"]
-    refused: list[SkippedDeadLetter] = []
+    rejected: list[SkippedDeadLetter] = []
     changed: Sequence[str]
     remaining, room = before.remaining, before.room
     if action == "redrive":
-        changed, later, room = _redrive(connection, rows, refused, now, room)
+        changed, later, room = _redrive(connection, rows, rejected, now, room)
         if later:
             left = [*later, *left]
             skipped += [SkippedDeadLetter(id=id, why=_MUCH_TEXT) for id in left if asked.ids]
             remaining += 0 if asked.ids else len(left)
             left = []
     else:
-        changed = [row.id for row in rows if _open(row, refused)]
+        changed = [row.id for row in rows if _open(row, rejected)]
         _become(connection, changed, "discarded", now)
     count = before.changed + len(changed)
     action_id = _keep_action(connection, action, asked, before.action_id, count, now)
-    return _Progress(left, [*before.skipped, *skipped, *refused], remaining, action_id, count, room)
+    return _Progress(left, [*before.skipped, *skipped, *rejected], remaining, action_id, count, room)
 
 
 def _keep_action(
-    connection: Connection, action: DeadLetterActionKind, asked: ActOnDeadLetters, action_id: int | None, count: int, now: int
+    connection: Connection, action: DeadLetterActionKind, asked: DeadLetterSelection, action_id: int | None, count: int, now: int
 ) -> int:
-    """Write down how many letters an action has changed so far; return its id."""
+    """Store how many dead letters an action has changed so far. Return its id."""
     if action_id is not None:
         connection.execute(update(dead_letter_actions).where(dead_letter_actions.c.id == action_id).values(count=count))
         return action_id
     what = asked.model_dump_json(exclude={"by"}, exclude_defaults=True)
-    row = {"at": now, "who": asked.by or "unnamed", "action": action, "asked": what, "count": count}
+    row = {"at": now, "who": asked.by or "unnamed", "action": action, "request": what, "count": count}
     return int(connection.execute(insert(dead_letter_actions).values(**row).returning(dead_letter_actions.c.id)).scalar_one())
 
 
 def _slice(connection: Connection, ids: Sequence[str]) -> tuple[list[Found], Sequence[str]]:
-    """Return those of the first of these letters that there are, in order, and the letters that are left for later transactions."""
+    """Return the existing dead letters of the first slice, in order, and the ids left for later transactions."""
     part = ids[:LETTERS_AT_ONCE]
     if not part:
         return [], []
@@ -163,8 +173,8 @@ def _slice(connection: Connection, ids: Sequence[str]) -> tuple[list[Found], Seq
     return [known[id] for id in taken.rows if id in known], ids[len(taken.rows) :]
 
 
-def _chosen(connection: Connection, asked: ActOnDeadLetters) -> _Chosen:
-    """Choose the letters that are asked for: no transaction of the writer looks through all of them."""
+def _chosen(connection: Connection, asked: DeadLetterSelection) -> _Chosen:
+    """Select the dead letters outside the writer's transactions, so that none of them scans the whole table."""
     if asked.ids:
         return _Chosen(list(dict.fromkeys(asked.ids))[: asked.limit], 0)
     fits = [dead_letters.c.state == "open"]
@@ -176,9 +186,9 @@ def _chosen(connection: Connection, asked: ActOnDeadLetters) -> _Chosen:
         ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == asked.trigger)).scalars())
         fits.append(or_(false(), *(json_array_has(dead_letters.c.triggers, id) for id in ids)))
     query = select(dead_letters.c.id).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
-    found = connection.execute(query).scalars().all()
+    chosen = connection.execute(query).scalars().all()
     total = connection.execute(select(func.count()).select_from(dead_letters).where(*fits)).scalar_one()
-    return _Chosen(found, int(total) - len(found))
+    return _Chosen(chosen, int(total) - len(chosen))
 
 
 def _open(row: Found, skipped: list[SkippedDeadLetter]) -> bool:
@@ -194,15 +204,15 @@ def _become(connection: Connection, ids: Sequence[str], state: str, now: int) ->
 def _redrive(
     connection: Connection, chosen: Sequence[Found], skipped: list[SkippedDeadLetter], now: int, room: int
 ) -> tuple[list[str], list[str], int]:
-    """Keep the raw texts of the letters for those of their triggers that read the letter's stream today.
+    """Store the raw texts for the triggers of these dead letters that currently read their stream.
 
-    Returns which were redriven, which were too much for one call, and what room is left in that.
+    Return the redriven dead letters, those beyond the limit of one call, and the remaining room in characters.
     """
-    wanted = {trigger for row in chosen for trigger in _named(row)}
+    trigger_ids = {trigger for row in chosen for trigger in _named(row)}
     today = {
         row.id: row.stream
         for row in connection.execute(
-            select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(wanted), triggers.c.state != "removed")
+            select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(trigger_ids), triggers.c.state != "removed")
         )
     }
     lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
@@ -220,8 +230,8 @@ def _redrive(
         room -= len(raw)
         lane = lanes[row.stream, row.lane or ""]
         key = letter_key(row.id)
-        kept = set(connection.execute(select(backlog.c.trigger_id).where(backlog.c.lane_id == lane.id, backlog.c.key == key)).scalars())
-        new = [trigger for trigger in readers if trigger not in kept]
+        stored = set(connection.execute(select(backlog.c.trigger_id).where(backlog.c.lane_id == lane.id, backlog.c.key == key)).scalars())
+        new = [trigger for trigger in readers if trigger not in stored]
         if new:
             counted = frozenset(_counted(connection, lane, row.position, new))
             keeping.keep(raw, new, lane.id, key, row.position, letter=row.id, counted=counted)
@@ -250,11 +260,23 @@ def _named(row: Found) -> list[int]:
 
 
 def _counted(connection: Connection, lane: Lane, position: int | None, trigger_ids: Iterable[int]) -> list[int]:
-    """Return the triggers whose custody says that this raw event was given up on, and take it back there: it is pending again."""
+    """Return the triggers whose answers count this raw event as rejected or dead-lettered.
+
+    The event is counted as redriven, so it is pending again. A position without a receipt has no such triggers.
+    """
     if position is None or lane.last is None or position > lane.last:
         return []
-    given_up = custody.c.dead_lettered + custody.c.rejected + custody.c.settled_dead_lettered + custody.c.settled_rejected
-    mine = (custody.c.stream_id == stream_of(lane.id), custody.c.trigger_id.in_(list(trigger_ids)), given_up > custody.c.redriven)
-    found = list(connection.execute(select(custody.c.trigger_id).where(*mine)).scalars())
-    connection.execute(update(custody).where(*mine).values(redriven=custody.c.redriven + 1))
-    return found
+    given_up = (
+        trigger_answers.c.dead_lettered
+        + trigger_answers.c.rejected
+        + trigger_answers.c.settled_dead_lettered
+        + trigger_answers.c.settled_rejected
+    )
+    mine = (
+        trigger_answers.c.stream_id == stream_of(lane.id),
+        trigger_answers.c.trigger_id.in_(list(trigger_ids)),
+        given_up > trigger_answers.c.redriven,
+    )
+    trigger_ids_given_up = list(connection.execute(select(trigger_answers.c.trigger_id).where(*mine)).scalars())
+    connection.execute(update(trigger_answers).where(*mine).values(redriven=trigger_answers.c.redriven + 1))
+    return trigger_ids_given_up

@@ -1,8 +1,10 @@
-"""Spills of one transaction: raw events kept for triggers that cannot take them now.
+"""Store the spills of one transaction: raw events for triggers that cannot process them now.
 
-The law: a raw event is kept at most once for each trigger, told by its place, (stream, lane, position), or by its delivery id where it
-has no position, never by its content; numbers rise in the order of keeping and are never used twice; the raw text is kept once, however
-many triggers want it.
+Invariants:
+- A raw event is stored at most once per trigger. Its identity is (stream, lane, position), or its delivery id if it
+  has no position. Its content does not matter.
+- Numbers ascend in the order of storing and are never reused.
+- The raw text is stored once, for any number of triggers.
 """
 
 from __future__ import annotations
@@ -42,29 +44,29 @@ _count = (
 
 
 def place_key(position: int) -> bytes:
-    """Return the key of a position in its lane; keys sort as positions do."""
+    """Return the key of a position in its lane. Keys sort in the order of positions."""
     return b"p" + (position + 2**63).to_bytes(8, "big")
 
 
 def delivery_key(delivery_id: str | None) -> bytes:
-    """Return the key of a raw event that has no position; without any id it equals no other."""
+    """Return the key of a raw event without a position. Without a delivery id, the key is unique."""
     return b"c" + (uuid4().bytes if delivery_id is None else blake2b(delivery_id.encode(), digest_size=16).digest())
 
 
 def letter_key(id: str) -> bytes:
-    """Return the key of a dead letter that is tried again."""
+    """Return the key of a redriven dead letter."""
     return b"d" + blake2b(id.encode(), digest_size=16).digest()
 
 
 class BacklogInsert:
-    """Rows to keep, numbered; `write` adds them and moves the triggers' depths."""
+    """Collect rows for the backlog and number them. `write` inserts them and updates the triggers' depths."""
 
     def __init__(self, connection: Connection, now: int) -> None:
-        found = connection.execute(_last_number).scalar_one_or_none()
-        if found is None:
+        last_number = connection.execute(_last_number).scalar_one_or_none()
+        if last_number is None:
             connection.execute(insert(meta).values(name=NUMBER, value=0))
         self._now = now
-        self._first = self._number = found or 0
+        self._first = self._number = last_number or 0
         self._spills: list[tuple[object, ...]] = []
         self._rows: list[tuple[object, ...]] = []
         self._kept: Counter[int] = Counter()
@@ -81,7 +83,7 @@ class BacklogInsert:
         letter: str | None = None,
         counted: frozenset[int] = frozenset(),
     ) -> None:
-        """Keep one raw event for these triggers; a redriven `letter` is already `counted` in the custody of some."""
+        """Add one raw event for these triggers. `counted` are the triggers whose answers already count a redriven `letter`."""
         spill = self._number + 1
         self._spills.append((spill, raw, len(trigger_ids), self._now))
         for trigger in trigger_ids:
@@ -92,7 +94,7 @@ class BacklogInsert:
             self._spilled.update(trigger_ids)
 
     def write(self, connection: Connection) -> None:
-        """Add the rows."""
+        """Insert the rows."""
         if self._number == self._first:
             return
         _spills(connection, self._spills)
@@ -103,7 +105,7 @@ class BacklogInsert:
 
 
 class Spills:
-    """The spills of one transaction; `items` are all that any of its batches has."""
+    """Collect the spills of one transaction. `items` are the items of all its batches."""
 
     def __init__(self, connection: Connection, items: Sequence[SpillItem], now: int) -> None:
         self._keeping: BacklogInsert | None = None
@@ -112,14 +114,15 @@ class Spills:
         valid = [item for item in items if is_valid_spill(item)]
         self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid), now)
         self._known: set[tuple[int, bytes, int]] = set()
-        places = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
-        self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _kept(connection, places))
+        keys = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
+        self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _kept(connection, keys))
         self._keeping = BacklogInsert(connection, now)
 
     def add(self, items: Sequence[SpillItem], mine: set[int]) -> list[ItemStatus]:
         """Return the status of each item of a batch whose sender holds the triggers `mine`.
 
-        With one that is fenced, all that follow it for any of its triggers are: they would come before it in the backlog.
+        A fenced item also fences all later items for any of its triggers, because they would precede it in the
+        backlog.
         """
         statuses: list[ItemStatus] = []
         fenced: set[int] = set()
@@ -131,7 +134,7 @@ class Spills:
         return statuses
 
     def write(self, connection: Connection) -> None:
-        """Keep what was added."""
+        """Insert the added spills."""
         if self._keeping is not None:
             self._keeping.write(connection)
 

@@ -1,7 +1,8 @@
-"""How many raw events streams read and advanced: from the books of custody, which a killed process does not take with it.
+"""Count the raw events that streams read and advanced.
 
-What is recorded has been read and answered, and is advanced or about to be. A job's heartbeats say only what is under way beyond that. A
-stream without books, such as one that is not advanced, is counted by the heartbeats of its jobs.
+The counts come from receipts, so they survive a killed process. A recorded raw event was read and answered, and is
+advanced or about to be. Heartbeats of a job add only the raw events in flight. A stream without receipts, such as one
+that is not advanced, is counted by the heartbeats of its jobs.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ _recorded = (
     .where(recorded_streams.c.stream.in_(bindparam("names", expanding=True)))
     .group_by(recorded_streams.c.stream)
 )
-_booked = select(_sum(subscriber_sets.c.read))
+_counted = select(_sum(subscriber_sets.c.read))
 _after = bindparam("after", type_=Text)
-_booked_after = _booked.join(recorded_streams, subscriber_sets.c.stream_id == recorded_streams.c.id).where(
+_counted_after = _counted.join(recorded_streams, subscriber_sets.c.stream_id == recorded_streams.c.id).where(
     recorded_streams.c.stream > _after
 )
 _report = stream_reports.c
-_has_books = recorded_streams.c.id.is_not(None)
-_is_under_way = and_(_report.read > _report.advanced, _has_books, jobs.c.state == "running")
+_has_receipts = recorded_streams.c.id.is_not(None)
+_is_under_way = and_(_report.read > _report.advanced, _has_receipts, jobs.c.state == "running")
 _reported = (
     select(
         _sum(case((_is_under_way, _report.read - _report.advanced), else_=0)),
-        _sum(case((_has_books, 0), else_=_report.read)),
-        _sum(case((_has_books, 0), else_=_report.advanced)),
+        _sum(case((_has_receipts, 0), else_=_report.read)),
+        _sum(case((_has_receipts, 0), else_=_report.advanced)),
     )
     .select_from(stream_reports)
     .outerjoin(recorded_streams, recorded_streams.c.stream == _report.stream)
@@ -47,7 +48,7 @@ _reported = (
 
 
 class StreamTotals(NamedTuple):
-    """The sums of several streams; `recorded` never goes down."""
+    """The totals of several streams. `recorded` never decreases."""
 
     read: int
     advanced: int
@@ -55,13 +56,13 @@ class StreamTotals(NamedTuple):
 
 
 def recorded_by_stream(connection: Connection, names: Sequence[str]) -> dict[str, int]:
-    """Return how many raw events the books count as read, of those of these streams that have books."""
-    found = connection.execute(_recorded, {"names": list(names)})
-    return {row[0]: int(row[1]) for row in found}
+    """Return the number of raw events read according to receipts, for the streams that have any."""
+    rows = connection.execute(_recorded, {"names": list(names)})
+    return {row[0]: int(row[1]) for row in rows}
 
 
 def stream_totals(connection: Connection, *, after: str = "") -> StreamTotals:
-    """Return the sums of all streams, or of those whose names come after the one given."""
-    books = int(connection.execute(_booked_after if after else _booked, {"after": after}).scalar_one())
+    """Return the totals of all streams whose name sorts after `after`."""
+    counted = int(connection.execute(_counted_after if after else _counted, {"after": after}).scalar_one())
     more, read, advanced = map(int, connection.execute(_reported, {"after": after}).one())
-    return StreamTotals(read=books + more + read, advanced=books + advanced, recorded=books + read)
+    return StreamTotals(read=counted + more + read, advanced=counted + advanced, recorded=counted + read)

@@ -1,6 +1,7 @@
-"""Which event log a stream is recorded in: how many receipts it has, and whose marks a person let it go on from.
+"""Detect a restored database: compare an upstream's log mark with the receipts of its stream.
 
-See `headrace.triggers.stream_log` for what an upstream keeps of this.
+`headrace.triggers.stream_log` describes the mark that an upstream stores. An operator can adopt a stream whose mark
+belongs to another log.
 """
 
 from __future__ import annotations
@@ -17,34 +18,38 @@ from headrace.store.db.database import Database
 from headrace.store.db.meta import own_log
 from headrace.store.tables.custody import adopted_streams, recorded_streams
 from headrace.wire.base import rfc3339
-from headrace.wire.custody.receipts import LaneAudit, LogMark, StreamAdopted, StreamBooks
+from headrace.wire.custody.receipts import LaneAudit, LogMark, ReceiptCount, StreamAdopted
 
 _marks = select(adopted_streams.c.log, adopted_streams.c.receipts).where(adopted_streams.c.missing.is_(None))
 
 
 class StreamLogs:
-    """The streams of one database, and its event log."""
+    """Count the receipts of the streams of one database, and adopt streams."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def books(self, job_id: int, stream: str) -> StreamBooks:
-        """Return which event log this is, and how many receipts of the stream it has. Raises `Fenced` when the job has ended."""
+    def count_receipts(self, job_id: int, stream: str) -> ReceiptCount:
+        """Return the id of this event log and the number of its receipts of the stream.
+
+        Raises:
+            Fenced: The job has ended.
+        """
         with self._database.reading() as connection:
             require_running(connection, job_id)
             row = connection.execute(select(recorded_streams).where(recorded_streams.c.stream == stream)).one_or_none()
             if row is None:
-                return StreamBooks(log=own_log(connection), receipts=0)
+                return ReceiptCount(log=own_log(connection), receipts=0)
             last = _marks.where(adopted_streams.c.stream_id == row.id).order_by(adopted_streams.c.id.desc()).limit(1)
             mark = connection.execute(last).one_or_none()
             adopted = None if mark is None else LogMark(log=mark.log, stream=stream, receipts=mark.receipts)
-            return StreamBooks(log=own_log(connection), receipts=row.receipts, adopted=adopted)
+            return ReceiptCount(log=own_log(connection), receipts=row.receipts, adopted=adopted)
 
     def adopt(self, mark: LogMark) -> StreamAdopted:
-        """Go on with the stream whose upstream keeps this mark.
+        """Adopt the stream whose upstream has this mark.
 
         Raises:
-            ApiRefused: The mark is of this log, which has all of its receipts.
+            ApiRefused: The mark is of this log, and no receipt is missing.
         """
         return self._database.write(lambda connection: _adopt(connection, mark, self._database.now()))
 
@@ -62,7 +67,7 @@ def _adopt(connection: Connection, mark: LogMark, now: int) -> StreamAdopted:
                 status=409,
                 problem="conflict",
             )
-        # One more than the database that was lost had: should that come back, it is told from this one.
+        # One more than the lost database had. If that one returns, the numbers differ.
         counted = update(recorded_streams).where(recorded_streams.c.id == stream_id).values(receipts=mark.receipts + 1)
         connection.execute(counted)
     row = {"stream_id": stream_id, "at": now, "log": mark.log, "receipts": mark.receipts, "missing": missing}
@@ -71,7 +76,7 @@ def _adopt(connection: Connection, mark: LogMark, now: int) -> StreamAdopted:
 
 
 def adopted_without(connection: Connection, stream: str | None) -> Iterator[tuple[str, LaneAudit]]:
-    """Yield each stream that a restored database went on with although it does not have all of its receipts."""
+    """Yield a problem for each adopted stream whose receipts were lost when the database was restored."""
     query = (
         select(recorded_streams.c.stream, adopted_streams)
         .join(recorded_streams, recorded_streams.c.id == adopted_streams.c.stream_id)

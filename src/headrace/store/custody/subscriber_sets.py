@@ -1,8 +1,9 @@
-"""Subscriber sets: sets of triggers that owe an answer together, each written as the difference from the one before, and merged once it
-is old.
+"""Store subscriber sets: the triggers that owe answers to the same range of a stream.
 
-The law of merging: what each trigger was owed stays the same, after each transaction. The subscriber set that follows takes over how many
-were read; a trigger that joined meanwhile is written down as owed that much less, one that departed as owed what it had been owed.
+Each set is stored as the difference from the previous one, and old sets are merged. Invariant of merging: after each
+transaction, each trigger was owed as many raw events as before. The next subscriber set takes over the number read. A
+trigger that joined meanwhile is recorded as owed that many fewer. A trigger that departed is recorded as owed its
+number.
 """
 
 from __future__ import annotations
@@ -23,20 +24,23 @@ from headrace.errors import ApiRefused
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import custody, recorded_streams, subscriber_sets
+from headrace.store.tables.custody import recorded_streams, subscriber_sets, trigger_answers
 from headrace.wire.custody.receipts import SubscriberSetDefinition
 
 KEPT = 64
-"""Subscriber sets of one stream that are not merged: receipts that are under way name the newest."""
+"""Subscriber sets of one stream that are not merged, because receipts in flight name the newest."""
 
 MEMBERS_AT_ONCE = 2_000
-"""Triggers of which one transaction writes down what they were owed beyond what subscriber sets say."""
+"""Maximum triggers for which one transaction records a difference from their subscriber sets."""
 
 MERGED_BYTES = 2 * 1024 * 1024
-"""Ids of members, as text, that one transaction reads to merge subscriber sets, and writes; those of two subscriber sets at least."""
+"""Maximum bytes of member ids, as text, that one transaction reads or writes to merge subscriber sets.
+
+It merges at least two.
+"""
 
 ENDED_RUNS = 0
-"""The trigger that stands, in the books, for the triggers of all task runs that have ended."""
+"""The trigger id that stands in `trigger_answers` for the triggers of all ended task runs."""
 
 ANSWERS = ("fired", "rejected", "spilled", "dead_lettered", "failed")
 SETTLED = ("settled_fired", "settled_filtered", "settled_rejected", "settled_dead_lettered", "settled_dropped")
@@ -56,61 +60,61 @@ _add_read = (
     .values(read=subscriber_sets.c.read + bindparam("more"))
 )
 _there = select(triggers.c.id).where(in_list(triggers.c.id, "ids"))
-_add_owed = Upsert(custody, ("stream_id", "trigger_id"), lambda new: {"read": custody.c.read + new["read"]})
+_add_owed = Upsert(trigger_answers, ("stream_id", "trigger_id"), lambda new: {"read": trigger_answers.c.read + new["read"]})
 
 Found = Row[*tuple[Any, ...]]
 Place = tuple[int, bytes]
-"""A stream and the digest of a subscriber set."""
+"""A stream id and the digest of a subscriber set."""
 
 
 def streams_of(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Return the ids of streams in the books, adding those that are new."""
-    wanted = list(dict.fromkeys(names))
-    found = {row.stream: row.id for row in rows_among(connection, _streams, "names", wanted)}
-    new = [name for name in wanted if name not in found]
+    """Return the ids of streams with receipts, inserting the new ones."""
+    unique = list(dict.fromkeys(names))
+    ids = {row.stream: row.id for row in rows_among(connection, _streams, "names", unique)}
+    new = [name for name in unique if name not in ids]
     if new:
         connection.execute(insert(recorded_streams), [{"stream": name} for name in new])
-        found |= {row.stream: row.id for row in rows_among(connection, _streams, "names", new)}
-    return found
+        ids |= {row.stream: row.id for row in rows_among(connection, _streams, "names", new)}
+    return ids
 
 
 def known_subscriber_sets(connection: Connection, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the ids of those of the subscriber sets that are defined."""
+    """Return the ids of the subscriber sets that are defined. Unknown ones are omitted."""
     return {(row.stream_id, bytes(row.digest)): row.id for row in _known(connection, list(dict.fromkeys(places)))}
 
 
 def whole_subscriber_sets(connection: Connection, wanted: dict[Place, Sequence[int]]) -> dict[Place, int]:
-    """Return the ids of subscriber sets that are given with all their members, defining those that are new."""
-    found = known_subscriber_sets(connection, wanted)
-    new = [place for place in wanted if place not in found]
+    """Return the ids of subscriber sets given with all their members, defining the new ones."""
+    ids = known_subscriber_sets(connection, wanted)
+    new = [key for key in wanted if key not in ids]
     if new:
         connection.execute(_insert, [_row(stream, digest, None, wanted[stream, digest]) for stream, digest in new])
-        found |= known_subscriber_sets(connection, new)
-    return found
+        ids |= known_subscriber_sets(connection, new)
+    return ids
 
 
 def define(connection: Connection, given: SubscriberSetDefinition) -> bool:
-    """Write a subscriber set down as the difference from its base; False: the base is not known (any more).
+    """Store a subscriber set as the difference from its base. Return False if the base is unknown or no longer stored.
 
     Raises:
-        ApiRefused: The digest is not that of such a subscriber set.
+        ApiRefused: The digest does not match the members.
     """
     (stream_id,) = streams_of(connection, [given.stream]).values()
     digest, base = bytes.fromhex(given.digest), None if given.base is None else bytes.fromhex(given.base)
-    found = known_subscriber_sets(connection, [(stream_id, one) for one in (digest, base) if one is not None])
-    if base is not None and (stream_id, base) not in found:
+    ids = known_subscriber_sets(connection, [(stream_id, one) for one in (digest, base) if one is not None])
+    if base is not None and (stream_id, base) not in ids:
         return False
     joined, departed = set(given.joined), set(given.departed)
     if digest_of(given.digest) != subscriber_set_digest(joined, departed, EMPTY if given.base is None else digest_of(given.base)):
         raise ApiRefused("The digest does not match the subscriber set.", status=422, problem="invalid")
-    if (stream_id, digest) not in found:
-        base_id = None if base is None else found[stream_id, base]
+    if (stream_id, digest) not in ids:
+        base_id = None if base is None else ids[stream_id, base]
         connection.execute(_insert, [_row(stream_id, digest, base_id, joined, departed)])
     return True
 
 
 def add_reads(connection: Connection, reads: Counter[int]) -> None:
-    """Add to how many raw events subscriber sets were owed."""
+    """Add to the number of raw events that subscriber sets were owed."""
     if reads:
         connection.execute(_add_read, [{"subscriber_set_id": subscriber_set, "more": n} for subscriber_set, n in reads.items()])
 
@@ -127,9 +131,9 @@ def _digest_bytes(owed: tuple[int, ...]) -> bytes:
 
 @dataclass(slots=True)
 class Owed:
-    """How many raw events each trigger was owed by subscriber sets, added up subscriber set by subscriber set.
+    """Add up, over subscriber sets, how many raw events each trigger was owed.
 
-    Each costs what it differs from the one before.
+    The cost of a set is its difference from the previous one.
     """
 
     members: set[int] = field(default_factory=set)
@@ -139,7 +143,7 @@ class Owed:
     _rows: dict[int, Found] = field(default_factory=dict)
 
     def add(self, row: Found) -> None:
-        """Add the next subscriber set; subscriber sets come in the order of their ids."""
+        """Add the next subscriber set, in ascending order of ids."""
         self._rows[row.id] = row
         if row.base_id is not None and row.base_id == self._last:
             joined, departed = _members(row.joined), _members(row.departed)
@@ -170,7 +174,7 @@ class Owed:
         return members
 
     def totals(self) -> Iterator[tuple[int, int]]:
-        """Yield each trigger with how many raw events it was owed."""
+        """Yield each trigger and the number of raw events that it was owed."""
         for trigger in self.members | self.beyond.keys():
             yield trigger, self.beyond[trigger] + (self.read if trigger in self.members else 0)
 
@@ -183,9 +187,9 @@ def subscriber_sets_of(connection: Connection, stream_id: int) -> list[Found]:
 
 
 def old_subscriber_sets(connection: Connection, before: int, most: int) -> int:
-    """Merge subscriber sets of streams that have had many into their successors.
+    """Merge the oldest subscriber sets of streams that have more than 2 * KEPT. Return how many rows changed.
 
-    Age does not matter: a subscriber set that comes again is defined again.
+    Age does not matter: a subscriber set that is used again is defined again.
     """
     del before
     many = (
@@ -199,35 +203,35 @@ def old_subscriber_sets(connection: Connection, before: int, most: int) -> int:
 
 
 def _merge(connection: Connection, stream_id: int, count: int) -> int:
-    """Merge at most the oldest `count` subscriber sets of a stream into the one that follows them; return how many rows changed.
+    """Merge at most the `count` oldest subscriber sets of a stream into their successor. Return how many rows changed.
 
-    A transaction merges subscriber sets that differ by a few members together. Where the first two differ by more, the first becomes more
-    like the second.
+    A transaction merges subscriber sets that differ by at most MEMBERS_AT_ONCE members. If the first two differ by
+    more, the first is changed towards the second.
     """
     ordered = select(subscriber_sets, _size).where(subscriber_sets.c.stream_id == stream_id).order_by(subscriber_sets.c.id)
-    found = take_slice(connection, ordered, count + 1).rows
-    if len(found) < 2:  # the first is larger than a slice
-        found = list(connection.execute(ordered.limit(2)).all())
-    first, second = found[:2]
+    candidates = take_slice(connection, ordered, count + 1).rows
+    if len(candidates) < 2:  # the first is larger than a slice
+        candidates = list(connection.execute(ordered.limit(2)).all())
+    first, second = candidates[:2]
     members = _members(first.joined)  # the first has no base
     differ = members ^ (((members if second.base_id else set[int]()) - _members(second.departed)) | _members(second.joined))
     if first.read and len(differ) > MEMBERS_AT_ONCE:
         return _approach(connection, first, members, differ)
-    rows, owed = _mergeable(found)
+    rows, owed = _mergeable(candidates)
     *old, heir = rows
-    gone = [row.id for row in old]
-    changed = _rebase(connection, stream_id, gone, owed.members_of, after=heir.id)
+    merged = [row.id for row in old]
+    changed = _rebase(connection, stream_id, merged, owed.members_of, after=heir.id)
     if changed is not None:
         return changed
     whole = {"base_id": None, "joined": _text(owed.members), "departed": "[]", "read": owed.read}
     connection.execute(update(subscriber_sets).where(subscriber_sets.c.id == heir.id).values(**whole))
-    connection.execute(delete(subscriber_sets).where(in_list(subscriber_sets.c.id, "ids")), {"ids": gone})
+    connection.execute(delete(subscriber_sets).where(in_list(subscriber_sets.c.id, "ids")), {"ids": merged})
     _keep_beyond(connection, stream_id, owed.beyond)
-    return len(gone)
+    return len(merged)
 
 
 def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
-    """Return the first of these subscriber sets that one transaction merges, two at least, and their sum."""
+    """Return the first subscriber sets that one transaction merges, at least two, and their sum."""
     owed, rows, size = Owed(), list[Found](), 0
     for row in found:
         size += row.bytes
@@ -244,10 +248,10 @@ def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
 
 
 def _approach(connection: Connection, old: Found, members: set[int], differ: set[int]) -> int:
-    """Make a subscriber set more like the next: some of the triggers that `differ` join it or depart, and what they were owed is written
-    down.
+    """Change a subscriber set towards the next one.
 
-    No receipt may name the subscriber set by its digest then, so it gets one that no subscriber set has.
+    Some triggers of `differ` join it or depart, and the numbers that they were owed are recorded. No receipt may name
+    the changed set by its digest, so it gets a random one.
     """
     changed = _rebase(connection, old.stream_id, [old.id], lambda _: members, after=old.id)
     if changed is not None:
@@ -263,9 +267,10 @@ def _approach(connection: Connection, old: Found, members: set[int], differ: set
 def _rebase(
     connection: Connection, stream_id: int, bases: Sequence[int], members_of: Callable[[int], set[int]], *, after: int
 ) -> int | None:
-    """Write subscriber sets with all their members that differ from one of `bases`, and come after the subscriber set `after`.
+    """Store later subscriber sets based on one of `bases` with all their members.
 
-    Return how many, if there may be more of them than one transaction writes, or None if all are written.
+    Only sets after the subscriber set `after` are read. Return the number stored if there may be more than one
+    transaction writes, or None if none is left.
     """
     later = (subscriber_sets.c.stream_id == stream_id, subscriber_sets.c.id > after, in_list(subscriber_sets.c.base_id, "ids"))
     written = size = 0
@@ -279,7 +284,7 @@ def _rebase(
 
 
 def _keep_beyond(connection: Connection, stream_id: int, beyond: Counter[int]) -> None:
-    """Write down what triggers were owed beyond what the heir says; those of runs that have ended share one row."""
+    """Record the numbers that triggers were owed beyond those of the merged set. Triggers of ended runs share one row."""
     changed = {trigger: n for trigger, n in beyond.items() if n}
     there = {row.id for row in rows_among(connection, _there, "ids", changed)}
     sums: Counter[int] = Counter()

@@ -1,1 +1,1 @@
-"""One database: many readers, one writer, commits that are announced."""
+"""Access one database: many readers, one writer, and a notification of every commit."""

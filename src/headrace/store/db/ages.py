@@ -1,7 +1,8 @@
-"""How old things are by steady clocks: no retention may depend on a wall clock that can be set.
+"""Measure the age of data by steady clocks: no retention may depend on a wall clock that can be set.
 
-`age` counts microseconds while an api is there, by its steady clock; of a time in which none was, at most MAX_GAP counts. Marks say how far
-the log and the wall clock were at which age. Between two marks the wall clock tells them apart, so it is wrong by one interval at most.
+`age` counts microseconds while an API server runs, by its steady clock. Downtime counts for at most MAX_GAP. A mark
+records the head of the log and the wall clock at an age. Between two marks the wall clock gives the age, so the error
+is at most one interval.
 """
 
 from __future__ import annotations
@@ -16,23 +17,26 @@ from headrace.store.db.meta import log_head
 from headrace.store.tables.base import age_marks
 
 MAX_GAP: Final = 86_400_000_000
-"""Microseconds that a time counts at most in which no api was there: as likely a clock was set forward meanwhile."""
+"""Maximum µs that downtime counts. After a longer gap, the clock may as well have been set forward."""
 MIN_INTERVAL: Final = 60_000_000
-"""Microseconds after which the last mark is out of date."""
+"""Microseconds after which the last mark is outdated."""
 MARK_INTERVAL: Final = 3_600_000_000
-"""Microseconds between two marks at least, but for the last: that moves until it is so far from the one before."""
+"""Minimum µs between two marks.
+
+Only the last mark may be closer: it is replaced until it is this far from the previous one.
+"""
 
 KEY_RETENTIONS: Final = 4
-"""The key of an event is kept so many times as long as the event itself."""
+"""The key of an event is stored this many times as long as the event."""
 
 _M = age_marks.c
 
 
 class AgeLimit(NamedTuple):
-    """What is old enough to be deleted.
+    """The limits of the data that is old enough to delete. Times in microseconds.
 
-    Of the log: events up to the seq `head`, and those up to `next_head` that came before `received`; keys of deleted events up to the seq
-    `keys`. Of all else, what the wall clock dates before `before`. Times in microseconds.
+    Log: events up to the seq `head`, and those up to `next_head` that were received before `received`. Keys of
+    deleted events: up to the seq `keys`. All other data: what the wall clock dates before `before`.
     """
 
     head: int
@@ -43,7 +47,7 @@ class AgeLimit(NamedTuple):
 
 
 class AgeClock:
-    """The age of one database, as this process counts it on. `ticks` is a steady clock in microseconds."""
+    """The age of one database, as this process counts it. `ticks` is a steady clock in microseconds."""
 
     def __init__(self, ticks: Callable[[], int]) -> None:
         self._ticks = ticks
@@ -51,7 +55,7 @@ class AgeClock:
         self._seen: tuple[int, int] | None = None
 
     def mark(self, connection: Connection, now: int) -> int:
-        """Count on, within a work of the writer, and leave a mark where the last one is out of date; return the age."""
+        """Update the age within a work of the writer, and store a mark if the last one is outdated. Return the age."""
         marks = connection.execute(select(age_marks).order_by(_M.age.desc()).limit(2)).all()
         last = marks[0] if marks else None
         with self._lock:
@@ -64,9 +68,10 @@ class AgeClock:
         return age
 
     def now(self, at_least: int = 0) -> int:
-        """Return the age, counted on since the last call of `mark` without asking the database; there was one.
+        """Return the age, counted since the last call of `mark` without a query. `mark` must have been called.
 
-        It is `at_least` what another api counted: the steady clock of a host stands still while that is suspended.
+        The result is at least `at_least`, the age that another API server counted: a host's steady clock stops while
+        the host is suspended.
         """
         with self._lock:
             if self._seen is None:
@@ -85,14 +90,14 @@ class AgeClock:
 
 
 def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> AgeLimit:
-    """Return what is older than `kept_for` (µs) at this `age` of the database, when its clock says `now`."""
+    """Return the limits of data older than `kept_for` (µs), at this `age` of the database and this wall time `now` (µs)."""
     bound = age - kept_for
     before = _last_mark(connection, bound)
     after = connection.execute(select(age_marks).where(_M.age > bound).order_by(_M.age).limit(1)).one_or_none()
     next_head = log_head(connection) if after is None else after.head
     if before is not None:
         head, received = before.head, before.wall + bound - before.age
-    else:  # older than the first mark is what its wall clock says
+    else:  # the first mark's wall clock dates anything older
         head, received = 0, (now if after is None else after.wall) - ((age if after is None else after.age) - bound)
     later = connection.execute(select(func.min(_M.wall)).where(_M.age > bound)).scalar_one()
     keys = _last_mark(connection, age - KEY_RETENTIONS * kept_for)
@@ -101,17 +106,17 @@ def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> Age
 
 
 def forget_marks(connection: Connection, age: int, kept_for: int) -> None:
-    """Delete the marks that `old_enough` does not read any more at this `age`."""
+    """Delete the marks that `old_enough` no longer reads at this `age`."""
     needed = select(func.max(_M.age)).where(_M.age <= age - KEY_RETENTIONS * kept_for).scalar_subquery()
     connection.execute(delete(age_marks).where(_M.age < needed))
 
 
 def wall_of(age: ColumnElement[int]) -> ColumnElement[int]:
-    """Return what the wall clock says at an age, as far as the last mark tells."""
+    """Return the wall time of an age, according to the last mark."""
     difference = select(_M.wall - _M.age).order_by(_M.age.desc()).limit(1).scalar_subquery()
     return age + difference
 
 
 def _last_mark(connection: Connection, age: int) -> Row[Any] | None:
-    """Return the last mark that was left up to `age`."""
+    """Return the last mark stored up to `age`, or None if there is none."""
     return connection.execute(select(age_marks).where(_M.age <= age).order_by(_M.age.desc()).limit(1)).one_or_none()

@@ -1,4 +1,4 @@
-"""A bell that rings after a commit in which something was marked, so that whoever waits need not look again and again."""
+"""Notify listeners after a commit that was marked, so that they need not poll."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from headrace.store.db.database import Database
 
 
 class CommitSignal:
-    """Works `mark` it; those who listen are called after the commit, in the writer's thread: they must return at once.
+    """A signal that a work marks and that calls its listeners after the commit.
 
-    It rings in every api on the database. A mark whose transaction is taken back rings once too often here, never too rarely.
+    Listeners run in the writer's thread and must return immediately. The signal reaches every API server on the
+    database. A mark whose transaction is rolled back causes one spurious notification in this process. No
+    notification is missed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -24,18 +26,20 @@ class CommitSignal:
         self._told: Transaction | None = None
         self._lock = Lock()
         self._listeners: tuple[Callable[[], None], ...] = ()
-        database.observe_own(self._committed)  # word of another's commit must not take a mark that is not committed yet for its own
+        # own commits only: a notification of another server's commit must not clear a mark that is not committed yet
+        database.observe_own(self._committed)
 
     def mark(self, connection: Connection) -> None:
-        """Say, within a work, that there is something to hear of."""
+        """Mark the transaction of a work, so that listeners are called after its commit."""
         self._marked = True
         transaction = connection.get_transaction()
-        if transaction is None or transaction is not self._told:  # once for all works that share it; one that is tried again is another
+        # once for all works that share the transaction; a retry is another transaction
+        if transaction is None or transaction is not self._told:
             self._told = transaction
             self._database.ring(connection)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` at every ring. Returns what takes it away again."""
+        """Call `listener` at every notification. Return a function that removes it."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
             if not self._hears:

@@ -1,4 +1,4 @@
-"""One database as everything else sees it: many readers, one writer, and word of every commit."""
+"""Give access to one database: many readers, one writer, and a notification of every commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select
 
-from headrace.store.db.errors import told
+from headrace.store.db.errors import translate_errors
 from headrace.store.db.outages import Outage
 from headrace.store.db.writer import A, Collector, R, T, Work, Writer
 from headrace.store.dialects.engines import clock_of, engines, is_postgresql, parsed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Database:
-    """One database: `reading()` gives a snapshot, `write` and `submit` run a work in the writer's transaction."""
+    """One database. `reading()` yields a snapshot; `write` and `submit` run a work in the writer's transaction."""
 
     def __init__(self, url: str, *, clock: Callable[[], int] | None = None, keyring: Keyring | None = None) -> None:
         self.url = parsed(url)
@@ -34,47 +34,47 @@ class Database:
         self._others: tuple[Callable[[], None], ...] = ()
         self._bells: tuple[Callable[[], None], ...] = ()
         self._listener: Listener | None = None
-        self.write(_nothing)  # the first transaction brings the database's time
+        self.write(_nothing)  # the first transaction fetches the database's time
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection that sees one moment of the database and changes nothing."""
-        with told(self.url), self.readers.connect() as connection:
+        """Yield a read-only connection to one snapshot of the database."""
+        with translate_errors(self.url), self.readers.connect() as connection:
             yield connection
 
     @property
     def outage(self) -> Outage | None:
-        """Why nothing can be written now, or None if it can."""
+        """The reason why writes fail now, or None if they succeed."""
         return self._writer.outages.current()
 
     def submit(self, work: Work[T]) -> Future[T]:
-        """Queue `work` for the writer; the future has its answer once it is durable."""
+        """Queue `work` for the writer. The future has its result once the commit is durable."""
         return self._writer.submit(work)
 
     def write(self, work: Work[T]) -> T:
-        """Run `work` in the writer's transaction and wait until it is durable."""
+        """Run `work` in the writer's transaction and wait until the commit is durable."""
         return self.submit(work).result()
 
     def collect(self, collector: Collector[A, R], item: A) -> Future[R]:
-        """Queue `item` for `collector`, which gets it with its neighbours in one transaction."""
+        """Queue `item` for `collector`, which receives adjacent items in one call and one transaction."""
         return self._writer.collect(collector, item)
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call `observer` after each commit, also of other apis: it must return at once. Returns what takes it away again."""
-        forgets = (self.observe_own(observer), self.observe_others(observer))
+        """Call `observer` after each commit of any API server. It must return immediately. Return a function that removes it."""
+        removers = (self.observe_own(observer), self.observe_others(observer))
 
         def forget() -> None:
-            for each in forgets:
+            for each in removers:
                 each()
 
         return forget
 
     def observe_own(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call `observer` after each commit of this api, in the writer's thread, before the next transaction begins."""
+        """Call `observer` after each commit of this API server, in the writer's thread, before the next transaction."""
         return self._writer.observe(observer)
 
     def observe_others(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call `observer` after commits of other apis, and now and then for nothing. Returns what takes it away again."""
+        """Call `observer` after commits of other API servers; spurious calls occur. Return a function that removes it."""
         self._others = (*self._others, observer)
         self._listen()
 
@@ -84,23 +84,23 @@ class Database:
         return forget
 
     def ring(self, connection: Connection) -> None:
-        """Say, within a work, that the bells of other apis are to ring when it is committed."""
+        """Notify the other API servers when the transaction of this work commits."""
         if is_postgresql(self.url):
             connection.execute(select(func.pg_notify(CHANNEL, ringing(self._me))))
 
     def hear(self, rung: Callable[[], None]) -> None:
-        """Call `rung` after commits of other apis that were to ring, and whenever some may have been missed."""
+        """Call `rung` after commits of other API servers that called `ring`, and whenever notifications may have been missed."""
         self._bells = (*self._bells, rung)
         self._listen()
 
     def _listen(self) -> None:
         if self._listener is None and is_postgresql(self.url):
-            from headrace.store.db.listener import Listener  # late: the driver is an extra
+            from headrace.store.db.listener import Listener  # late import: the driver is an optional extra
 
             self._listener = Listener(self.readers, self._me, self._tell_of_others)
 
     def close(self) -> None:
-        """Finish what is queued and close every connection."""
+        """Finish the queued works and close every connection."""
         self._writer.close()
         listener, self._listener = self._listener, None
         if listener is not None:

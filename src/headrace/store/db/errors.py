@@ -1,4 +1,4 @@
-"""The database's own errors, turned into Headrace's: what is wrong, and what to do. No password is ever in them."""
+"""Translate the database's errors into Headrace's: what failed, why, and what to do. They never contain a password."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FULL = {
     "SQLITE_IOERR": "The disk failed",
 }
 _BACK = "Is PostgreSQL running? A running API server reconnects on its own. If this one was starting, start it again."
-# What PostgreSQL calls its states: https://www.postgresql.org/docs/current/errcodes-appendix.html
-_UNDONE = frozenset({"40001", "40P01"})  # serialization failure, deadlock: the other one went on
+# PostgreSQL's error codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+_UNDONE = frozenset({"40001", "40P01"})  # serialization failure, deadlock: the other transaction continued
 _AWAY = frozenset({"57P01", "57P02", "57P03", "57014", "53300", "25P03", *_UNDONE})
 _TAKES_NO_MORE = {
     "53100": "The disk is full",
@@ -28,7 +28,7 @@ _TAKES_NO_MORE = {
     "58030": "The disk failed",
     "25006": "The database is read-only: a standby, perhaps",
 }
-# A connection that is refused has no state, only words.
+# A refused connection has a message but no error code.
 _REFUSALS = (
     (r"password authentication failed|no password supplied", "refuses the user or the password", "Correct them in the database URL."),
     (r"no pg_hba\.conf entry", "does not accept this user from this host", "Allow it in the server's pg_hba.conf."),
@@ -37,24 +37,24 @@ _REFUSALS = (
 )
 
 
-def named(url: URL) -> str:
-    """Return the database's name for people: a file's path, or the URL without password and parameters."""
+def display_name(url: URL) -> str:
+    """Return the database's display name: a file's path, or the URL without password and parameters."""
     if url.get_backend_name() == "sqlite":
         return url.database or "in memory"
-    told = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
-    return told.render_as_string()
+    translate_errors = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
+    return translate_errors.render_as_string()
 
 
-def explained(error: DBAPIError, url: URL) -> HeadraceError | None:
-    """Return the error that tells a person what to do about `error`, or None where Headrace itself is at fault."""
+def explain(error: DBAPIError, url: URL) -> HeadraceError | None:
+    """Return the error that tells the user how to resolve `error`, or None if Headrace itself is at fault."""
     if isinstance(error.orig, sqlite3.Error):
-        return _by_sqlite(error.orig, named(url))
+        return _by_sqlite(error.orig, display_name(url))
     state = getattr(error.orig, "sqlstate", None)
-    return _without_state(error, url) if state is None else _by_postgresql(state, named(url))
+    return _without_state(error, url) if state is None else _by_postgresql(state, display_name(url))
 
 
-def undone(error: DBAPIError) -> bool:
-    """Whether the transaction is certainly gone and may fare better when it is tried again; asked before its commit only."""
+def is_rolled_back(error: DBAPIError) -> bool:
+    """Return whether the transaction was certainly rolled back and a retry may succeed. Valid only before the commit is sent."""
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _UNDONE
 
 
@@ -87,8 +87,11 @@ def _by_postgresql(state: str, where: str) -> HeadraceError | None:
 
 
 def _without_state(error: DBAPIError, url: URL) -> HeadraceError | None:
-    """Tell what the driver found by itself: a server that is not there or lets nobody in, or a text that PostgreSQL cannot hold."""
-    where, words = named(url), str(error.orig)
+    """Translate an error without a code, or return None.
+
+    The driver itself found it: an unreachable server, a refused login, or a text that PostgreSQL cannot store.
+    """
+    where, words = display_name(url), str(error.orig)
     for pattern, what, hint in _REFUSALS:
         if re.search(pattern, words):
             return ResourceError(f"The database {where} {what}.", hint=hint)
@@ -109,12 +112,12 @@ def _not_storable() -> HeadraceError:
 
 
 @contextmanager
-def told(url: URL) -> Iterator[None]:
-    """Raise the database's errors as Headrace's own where a person can do something about them."""
+def translate_errors(url: URL) -> Iterator[None]:
+    """Raise the database's errors as Headrace's own where the user can resolve them."""
     try:
         yield
     except DBAPIError as error:
-        better = explained(error, url)
+        better = explain(error, url)
         if better is None:
             raise
         raise better from error

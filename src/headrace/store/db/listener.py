@@ -1,4 +1,4 @@
-"""Hears of the commits of other apis on the same database."""
+"""Listen for the commits of other API servers on the same database."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headrace.store.dialects.postgresql import parameters
 log = structlog.get_logger(__name__)
 
 AGAIN = 1.0
-"""Seconds between two attempts to reach a database that is away."""
+"""Seconds between two attempts to reach an unavailable database."""
 
 
 def readable(descriptors: Sequence[int], timeout: float | None = None) -> list[int]:
-    """Return those of the descriptors that can be read, at the latest after `timeout` seconds.
+    """Return the readable descriptors, after at most `timeout` seconds.
 
-    Unlike those of select(), they may be above 1,023.
+    Unlike with select(), a descriptor may be above 1,023.
     """
     waiting = select.poll()
     for descriptor in descriptors:
@@ -32,7 +32,10 @@ def readable(descriptors: Sequence[int], timeout: float | None = None) -> list[i
 
 
 class Listener:
-    """Calls `tell` in its own thread after commits of others than `me`, and whenever it may have missed some: with whether one rang."""
+    """Call `tell` in a separate thread after commits of servers other than `me`, and after possible gaps.
+
+    The argument of `tell` is whether a server called `ring`, or may have.
+    """
 
     def __init__(self, engine: Engine, me: str, tell: Callable[[bool], None]) -> None:
         self._engine = engine
@@ -53,22 +56,22 @@ class Listener:
         while open_for_news:
             try:
                 open_for_news = self._listen()
-            except psycopg.Error:  # the database is away: nothing is committed there meanwhile
+            except psycopg.Error:  # the database is unavailable: nothing is committed there meanwhile
                 open_for_news = not readable([self._woken], AGAIN)
-            except Exception as error:  # whatever it was, commits of others must be heard of
+            except Exception as error:  # after any other error too, listening must continue
                 log.error("listener failed", retry_seconds=AGAIN, exc_info=error)
                 open_for_news = not readable([self._woken], AGAIN)
 
     def _listen(self) -> bool:
-        """Listen until closed (False) or until the connection breaks (an error)."""
-        places, named = self._engine.dialect.create_connect_args(self._engine.url)
-        with psycopg.connect(*places, **(dict(named) | parameters(self._engine.url)), autocommit=True) as connection:
+        """Listen until closed and return False. Raise the driver's error if the connection breaks."""
+        positional, named = self._engine.dialect.create_connect_args(self._engine.url)
+        with psycopg.connect(*positional, **(dict(named) | parameters(self._engine.url)), autocommit=True) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
-            self._tell(True)  # of what was committed while nobody listened
+            self._tell(True)  # for the commits of the time without a listener
             while True:
                 ready = readable([connection.fileno(), self._woken])
                 if self._woken in ready:
                     return False
-                others, rang = heard((notice.payload for notice in connection.notifies(timeout=0)), self._me)
+                others, signaled = heard((notice.payload for notice in connection.notifies(timeout=0)), self._me)
                 if others:
-                    self._tell(rang)
+                    self._tell(signaled)

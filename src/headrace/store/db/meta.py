@@ -1,4 +1,4 @@
-"""Numbers that the database keeps of itself: the end of the log, what retention deleted of it, and its id."""
+"""Read the database's own numbers: the end of the log, the last pruned seq, and the log's id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _forgotten = select(meta.c.value).where(meta.c.name == LAST_PRUNED_SEQ)
 
 
 def log_head(connection: Connection) -> int:
-    """Return the last `seq` of the log, 0 while it is empty; it is also how many events were ever stored."""
+    """Return the last `seq` of the log, or 0 if it is empty. It equals the number of events ever stored."""
     return int(connection.execute(_head).scalar_one())
 
 
@@ -29,10 +29,10 @@ def own_log(connection: Connection) -> str:
 
 
 def log_id(instance: int) -> str:
-    """Return the id that tells the log of the database `instance` from every other: 16 hexadecimal digits."""
+    """Return the unique id of the log of the database `instance`: 16 hexadecimal digits."""
     return f"{instance:016x}"
 
 
 def last_pruned_seq(connection: Connection) -> int:
-    """Return the last seq that is forgotten; 0: none is."""
+    """Return the last pruned seq, or 0 if none was pruned."""
     return int(connection.execute(_forgotten).scalar_one_or_none() or 0)

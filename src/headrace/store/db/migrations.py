@@ -1,4 +1,4 @@
-"""Moving a database from one schema to another, asked for by a person: up without a loss, down with what that loses said first."""
+"""Migrate a database on request: up without data loss, down after a list of the data that this deletes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from alembic import command
 from sqlalchemy import Connection
 
 from headrace.errors import UsageError
-from headrace.store.db.errors import named, told
+from headrace.store.db.errors import display_name, translate_errors
 from headrace.store.db.schema import Step, alembic_config, ensure_schema, revision_of, steps, unknown_schema
 from headrace.store.dialects.engines import engines, parsed
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """Where a database is and where this version would have it; `revision` is None where the database is empty."""
+    """The schema of a database and the one that this version needs. `revision` is None if the database is empty."""
 
     where: str
     revision: str | None
@@ -31,13 +31,13 @@ class SchemaStatus:
 
 
 def status(database_url: str) -> SchemaStatus:
-    """Return what schema the database has."""
+    """Return the schema status of the database."""
     with _writing(database_url) as (connection, where):
         return _status(connection, where)
 
 
 def upgrade(database_url: str) -> SchemaStatus:
-    """Bring the database to this version's schema; return what it was before."""
+    """Upgrade the database to this version's schema. Return its previous status."""
     with _writing(database_url) as (connection, where):
         before = _status(connection, where)
         ensure_schema(connection, where, migrate=True)
@@ -45,7 +45,7 @@ def upgrade(database_url: str) -> SchemaStatus:
 
 
 def lost_by(before: SchemaStatus, revision: str) -> tuple[Step, ...]:
-    """Return the steps that going back to `revision` takes back, the newest first.
+    """Return the steps that a downgrade to `revision` reverts, the newest first.
 
     Raises:
         UsageError: The database is not past that revision.
@@ -63,11 +63,11 @@ def lost_by(before: SchemaStatus, revision: str) -> tuple[Step, ...]:
 
 
 def downgrade(database_url: str, revision: str) -> SchemaStatus:
-    """Take the database back to `revision`, with what the later schemas hold; return what it was before.
+    """Downgrade the database to `revision`, deleting the data of later schemas. Return its previous status.
 
     Raises:
         UsageError: The database is not past that revision.
-        SchemaError: The older schema cannot hold what is there.
+        SchemaError: The older schema cannot hold the existing data.
     """
     with _writing(database_url) as (connection, where):
         before = _status(connection, where)
@@ -83,12 +83,12 @@ def _status(connection: Connection, where: str) -> SchemaStatus:
 
 @contextmanager
 def _writing(database_url: str) -> Iterator[tuple[Connection, str]]:
-    """Give a connection that holds the writers' lock, so that two who migrate follow each other."""
+    """Yield a connection with the writers' lock, so that concurrent migrations run one after the other."""
     url = parsed(database_url)
     readers, writer = engines(url)
     try:
-        with told(url), writer.begin() as connection:
-            yield connection, named(url)
+        with translate_errors(url), writer.begin() as connection:
+            yield connection, display_name(url)
     finally:
         readers.dispose()
         writer.dispose()

@@ -1,4 +1,4 @@
-"""Whether the database takes what is written to it, as the writer last found."""
+"""Track whether the database accepts writes, according to the writer's last transactions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 from headrace.errors import StorageBusy, StorageFull
 
 RECOVERY_SECONDS = 30.0
-"""A full disk is mended when a write has succeeded and none has failed for so long: small writes may succeed on a full disk."""
+"""Seconds without a failed write after which a successful write ends an outage: small writes may succeed on a full disk."""
 
 
 class Outage(NamedTuple):
-    """Writes fail since `since`, for `reason`; `hint` says what to do."""
+    """An outage of writes since `since`, because of `reason`. `hint` says what to do."""
 
     since: datetime
     reason: str
@@ -22,7 +22,7 @@ class Outage(NamedTuple):
 
 
 class Outages:
-    """The outage of one database. The writer's thread tells of it, any thread asks."""
+    """The outage of one database. The writer's thread records it, and any thread can read it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,11 +32,11 @@ class Outages:
         self._succeeded_since = False
 
     def record_success(self) -> None:
-        """Note that a transaction was committed."""
+        """Record a committed transaction."""
         self._succeeded_since = True
 
     def record_failure(self, error: Exception) -> None:
-        """Note why a transaction was not committed; only errors of the storage itself count."""
+        """Record why a transaction failed. Only errors of the storage itself count."""
         if not isinstance(error, StorageFull | StorageBusy):
             return
         outage = self.current()
@@ -47,6 +47,6 @@ class Outages:
         self._succeeded_since = False
 
     def current(self) -> Outage | None:
-        """Return the outage, or None if the database takes what is written."""
+        """Return the outage, or None if the database accepts writes."""
         over = self._succeeded_since and self._clock() - self._failed >= self._recovery
         return None if over else self._outage

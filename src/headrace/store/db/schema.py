@@ -1,4 +1,4 @@
-"""The database's schema: made when there is none, migrated when asked, and refused when this version does not know it."""
+"""Create the database's schema, migrate it on request, and reject one that this version does not know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEFORE_FIRST_RELEASE = re.compile(r"r00\d\d")
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
-    """Return Alembic's configuration for the migrations of this package, working on `connection`."""
+    """Return Alembic's configuration for the migrations of this package, using `connection`."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -30,7 +30,7 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One migration; `adds` is what it brings in words, and `loses` what is gone for good when it is taken back."""
+    """One migration. `adds` describes what it adds, and `loses` the data that its downgrade deletes."""
 
     revision: str
     adds: str
@@ -49,10 +49,10 @@ def _steps_in(migrations: Path) -> tuple[Step, ...]:
 
 
 def ensure_schema(connection: Connection, where: str, *, migrate: bool) -> None:
-    """Bring the database named `where` to this version's schema: always when it is empty, otherwise only with `migrate`.
+    """Bring the database named `where` to this version's schema: always if it is empty, otherwise only with `migrate`.
 
     Raises:
-        SchemaError: The schema is older and `migrate` is off, or it is none of Headrace's.
+        SchemaError: The schema is older and `migrate` is off, or this version does not know it.
     """
     current = revision_of(connection, where)
     known = [step.revision for step in steps()]
@@ -81,16 +81,16 @@ def unknown_schema(where: str, revision: str) -> SchemaError:
 
 
 def revision_of(connection: Connection, where: str) -> str | None:
-    """Return the database's revision, or None where it is empty.
+    """Return the database's revision, or None if it is empty.
 
     Raises:
-        SchemaError: It has tables, and they are none of Headrace's.
+        SchemaError: The database has tables, but not Headrace's.
     """
     names = inspect(connection).get_table_names()
     if REVISION_TABLE in names:
-        found: str | None = connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one_or_none()
-        if found is not None:
-            return found
+        revision: str | None = connection.execute(select(column("version_num")).select_from(table(REVISION_TABLE))).scalar_one_or_none()
+        if revision is not None:
+            return revision
     if set(names) - {REVISION_TABLE}:
         raise SchemaError(f"The database {where} has tables that are not Headrace's.", hint="Name an empty or new database.")
     return None

@@ -1,4 +1,4 @@
-"""One api at a time serves a SQLite file: no other would hear of what it commits."""
+"""Allow one API server at a time to serve a SQLite file: a second one would not see its commits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ HINT = "Use that one, or stop it first. Several apis share a PostgreSQL database
 
 @contextmanager
 def exclusive_api(database_url: str) -> Iterator[None]:
-    """Serve the database alone where it is a SQLite file; the kernel frees it when its holder dies.
+    """Lock a SQLite database for this API server. The kernel releases the lock when the process ends.
+
+    Other databases are not locked.
 
     Raises:
-        SettingsError: The URL is none that Headrace understands.
-        ResourceError: Another api serves the file, or its folder cannot be written to.
+        SettingsError: The URL is invalid or not supported.
+        ResourceError: Another API server serves the file, or its folder is not writable.
     """
     url = parsed(database_url)
     if is_postgresql(url):

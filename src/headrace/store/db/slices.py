@@ -1,6 +1,6 @@
 """Choose the rows that one transaction deletes or rewrites.
 
-Other writers wait for its end, so a slice is bounded in rows and in bytes. What is left goes in later transactions.
+Other writers wait for its end, so a slice is limited in rows and in bytes. Later transactions process the rest.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sqlalchemy import ColumnElement, Connection, Select, func, literal_column
 from headrace.store.dialects.statements import LITTLE_BY_LITTLE, byte_length
 
 MAX_SLICE_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a slice of two or more rows. A single row may have more."""
+"""Maximum bytes of a slice of two or more rows. A single row may have more."""
 
 
 class Slice:
-    """The rows of one transaction: at most `most`, and, where there are two or more, at most MAX_SLICE_BYTES."""
+    """The rows of one transaction: at most `most` rows, and at most MAX_SLICE_BYTES if there are two or more."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -25,20 +25,23 @@ class Slice:
         self.full = False
 
     def add(self, connection: Connection, query: Select[Any]) -> list[Any]:
-        """Add the rows that `query` finds, in its order, while there is room; return them. Each row has a column `bytes`."""
+        """Add the rows of `query`, in its order, while there is room. Return the added rows.
+
+        Each row has a column `bytes`.
+        """
         added: list[Any] = []
         if self.full:
             return added
-        # Their sizes are read one by one: SQLite reads a text to learn its size.
-        with connection.execute(query.limit(self._most - len(self.rows)), execution_options=LITTLE_BY_LITTLE) as found:
-            for row in found:
+        # Read the sizes one by one: SQLite reads a text to determine its size.
+        with connection.execute(query.limit(self._most - len(self.rows)), execution_options=LITTLE_BY_LITTLE) as rows:
+            for row in rows:
                 if not self.take(row, row.bytes):
                     break
                 added.append(row)
         return added
 
     def take(self, row: Any, size: int) -> bool:
-        """Add one row of `size` bytes; False: there is no room for it."""
+        """Add one row of `size` bytes. Return False if it does not fit."""
         if self.full or (self.rows and self._bytes + size > MAX_SLICE_BYTES):
             self.full = True
             return False
@@ -49,14 +52,14 @@ class Slice:
 
 
 def take_slice(connection: Connection, query: Select[Any], most: int) -> Slice:
-    """Return the first rows that `query` finds, as many as one transaction takes."""
+    """Return the first rows of `query`, as many as fit in one transaction."""
     taken = Slice(most)
     taken.add(connection, query)
     return taken
 
 
 def size_of(*texts: ColumnElement[Any], plus: ColumnElement[int] | int = 0) -> ColumnElement[int]:
-    """Return the column `bytes`: how many these texts have together, and `plus`. A null has none."""
+    """Return the column `bytes`: the total size of these texts, plus `plus`. A null counts as 0."""
     total: ColumnElement[int] = literal_column(str(plus)) if isinstance(plus, int) else plus
     for text in texts:
         total = total + func.coalesce(byte_length(text), 0)

@@ -1,10 +1,13 @@
-"""The one writer: works wait in a queue, and all that wait together share one transaction and one fsync.
+"""Run all writes in one thread: the works in the queue share one transaction and one fsync.
 
-The law: a work answers only after the commit that holds it. When any work of a transaction fails, nothing of that transaction is
-kept and each of its works is tried alone, so that one bad request cannot hurt its neighbours; a work must therefore be a
-function of the database alone. When the database is away, all that waited are told so at once. A transaction that was lost before its
-commit was sent is tried again; one that was lost while it committed may be there or not, so whoever asked is told to ask again, and
-every work answers a repeat as it answered the first. Items given to the same collector one after the other are handed to it in one call.
+Invariants:
+- A work returns its result only after its transaction is committed.
+- If any work of a transaction fails, the transaction is rolled back and each work is retried alone. A bad request
+  cannot affect its neighbours. A work must therefore depend on the database alone.
+- If the database is unavailable, all queued works of the transaction fail immediately.
+- A transaction lost before its commit was sent is retried. One lost during its commit may be stored or not, so the
+  caller must repeat the request. Every work returns for a repeat what it returned the first time.
+- Adjacent items of the same collector are passed to it in one call.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import StorageBusy
-from headrace.store.db.errors import told, undone
+from headrace.store.db.errors import is_rolled_back, translate_errors
 from headrace.store.db.outages import Outages
 
 T = TypeVar("T")
@@ -46,9 +49,10 @@ class _WorkItem:
 
 
 class Unprepared(Exception):
-    """A work has much to read before it can write. Its transaction is undone, `prepare` runs without the lock, and all of it runs again.
+    """Signal that a work must read too much before it can write.
 
-    The work sees to it that this comes to an end.
+    Its transaction is rolled back, `prepare` runs without the lock, and the whole transaction runs again. The work
+    must ensure that this terminates.
     """
 
     def __init__(self, prepare: Callable[[], None]) -> None:
@@ -57,7 +61,7 @@ class Unprepared(Exception):
 
 
 class _Undone(Exception):
-    """A transaction was lost before its commit was sent."""
+    """Signal that a transaction was lost before its commit was sent."""
 
     def __init__(self, error: DBAPIError) -> None:
         super().__init__(str(error))
@@ -65,7 +69,7 @@ class _Undone(Exception):
 
 
 class _Attempt:
-    """Keeps the error of its block for those who wait for it; the writer itself must outlive every work."""
+    """Store the error of its block for the callers. The writer itself must survive every work."""
 
     error: Exception | None = None
 
@@ -78,7 +82,7 @@ class _Attempt:
 
 
 class Writer:
-    """Runs works one after the other on one connection, in its own thread."""
+    """Run works one after the other on one connection, in a separate thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -91,15 +95,18 @@ class Writer:
         self._thread.start()
 
     def submit(self, work: Work[T]) -> Future[T]:
-        """Queue `work`; the future has its answer once it is durable."""
+        """Queue `work`. The future has its result once the commit is durable."""
         return self._put(_WorkItem(_run_each, work))
 
     def collect(self, collector: Collector[A, R], item: A) -> Future[R]:
-        """Queue `item`; `collector` gets it together with its neighbours and answers with one result for each."""
+        """Queue `item`. `collector` receives it together with adjacent items and returns one result per item."""
         return self._put(_WorkItem(collector, item))
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call `observer` after each commit, in the writer's thread: it must return at once. Returns what takes it away again."""
+        """Call `observer` after each commit, in the writer's thread.
+
+        It must return immediately. Return a function that removes it.
+        """
         self._observers = (*self._observers, observer)
 
         def forget() -> None:
@@ -108,7 +115,7 @@ class Writer:
         return forget
 
     def close(self) -> None:
-        """Finish what is queued, then stop."""
+        """Finish the queued works, then stop."""
         with self._door:
             if not self._closed:
                 self._closed = True
@@ -116,7 +123,7 @@ class Writer:
         self._thread.join()
 
     def _put(self, entry: _WorkItem) -> Future[Any]:
-        with self._door:  # nothing may enter the queue behind the end, where nobody would answer it
+        with self._door:  # nothing may enter the queue behind the end marker, where it would never be answered
             if self._closed:
                 raise StorageBusy("The store is closed.")
             self._queue.put(entry)
@@ -163,12 +170,13 @@ class Writer:
         for observer in self._observers:
             with _Attempt() as attempt:
                 observer()
-            if attempt.error is not None:  # what was committed is committed, and who waits for the next transaction is not to blame
+            # the commit stands, and works of the next transaction must not fail for an observer's error
+            if attempt.error is not None:
                 log.error("commit observer failed", exc_info=attempt.error)
 
     def _commit(self, entries: list[_WorkItem]) -> list[Any]:
         tries = 1
-        with told(self._engine.url):
+        with translate_errors(self._engine.url):
             while True:
                 try:
                     return self._run(entries)
@@ -185,7 +193,7 @@ class Writer:
                 transaction = connection.begin()
                 answers = _run(connection, entries)
             except DBAPIError as error:
-                if undone(error):
+                if is_rolled_back(error):
                     raise _Undone(error) from error
                 raise
             transaction.commit()

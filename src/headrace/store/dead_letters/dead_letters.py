@@ -1,9 +1,9 @@
-"""Dead letters as they come, and as a redriven one is answered.
+"""Dead letters of triggers: insertion, and the outcome of a redrive.
 
-    open ──redrive──► redriven ──its triggers answer──► gone
+    open ──redrive──► redriven ──its triggers answer──► deleted
       ▲ └──discard──► discarded    └──it fails again──► open, with more attempts
 
-A letter names the triggers that still have no answer to it; it goes with the last of them.
+A dead letter names the triggers that have not answered it. It is deleted with the last of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.core.dead_letter_ids import prefix_from_backlog
 from headrace.core.values.text import clean_text, is_id
 from headrace.store.dead_letters.texts import Texts, delete_letters
 from headrace.store.dialects.statements import BulkInsert, in_list
-from headrace.store.dialects.validity import is_valid_letter
+from headrace.store.dialects.validity import is_valid_dead_letter
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import dead_letters
 from headrace.wire.custody.backlog import Answer
@@ -46,15 +46,15 @@ _reopen = (
 
 
 class DeadLetterInserts:
-    """The dead letters of one transaction, each kept once; `items` are all that any of its batches has."""
+    """The dead letters of one transaction, each stored once. `items` are the dead letters of all batches."""
 
     def __init__(self, connection: Connection, items: Sequence[DeadLetterItem], now: int) -> None:
         ids = list({item.id for item in items if is_id(item.id)})
         self._now = now
         self._known: dict[str, str] = {}
         for start in range(0, len(ids), MOST_IDS):
-            found = connection.execute(_known, {"ids": ids[start : start + MOST_IDS]})
-            self._known.update((row.id, row.state) for row in found)
+            rows = connection.execute(_known, {"ids": ids[start : start + MOST_IDS]})
+            self._known.update((row.id, row.state) for row in rows)
         self._rows: list[tuple[object, ...]] = []
         self._texts = Texts(now)
         self._reopened: list[dict[str, object]] = []
@@ -65,7 +65,7 @@ class DeadLetterInserts:
         return [self._add(item, mine) for item in items]
 
     def write(self, connection: Connection) -> None:
-        """Keep what was added."""
+        """Store the added dead letters."""
         _insert(connection, self._rows)
         self._texts.write(connection)
         if self._reopened:
@@ -76,7 +76,7 @@ class DeadLetterInserts:
     def _add(self, item: DeadLetterItem, mine: set[int]) -> ItemStatus:
         if not mine.issuperset(item.triggers):
             return "fenced"
-        if not is_valid_letter(item):
+        if not is_valid_dead_letter(item):
             return "invalid"
         state = self._known.get(item.id)
         if state is not None:
@@ -92,8 +92,8 @@ class DeadLetterInserts:
 
 def _row(item: DeadLetterItem, raw: str, now: int) -> tuple[object, ...]:
     named, traceback = msgspec.json.encode(item.triggers).decode(), msgspec.json.encode(item.traceback).decode()
-    place = (item.stream, item.lane, item.position)
-    return (item.id, item.kind, clean_text(item.reason), *place, raw, named, item.attempts, traceback, now, "open", None)
+    origin = (item.stream, item.lane, item.position)
+    return (item.id, item.kind, clean_text(item.reason), *origin, raw, named, item.attempts, traceback, now, "open", None)
 
 
 def _again(item: DeadLetterItem, now: int) -> dict[str, object]:
@@ -111,7 +111,7 @@ Settlement = Answer | Literal["dropped"]
 
 
 class Redriven(NamedTuple):
-    """How a trigger answered a dead letter that was tried again, and under which number it was kept for that."""
+    """A trigger's answer to a redriven dead letter, and the backlog number of the raw event."""
 
     letter: str
     trigger_id: int
@@ -120,7 +120,7 @@ class Redriven(NamedTuple):
 
 
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
-    """Update each redriven dead letter: without the trigger that has answered, or open again if it failed."""
+    """Update each redriven dead letter: remove the trigger that answered, or open the dead letter again if the trigger failed."""
     for one in answered:
         row = connection.execute(_answered.where(dead_letters.c.id == one.letter)).one_or_none()
         if row is None:
@@ -139,7 +139,7 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
 
 
 def _kept_elsewhere(connection: Connection, letter: Row[Any], one: Redriven) -> bool:
-    """Whether another open letter stands for the same raw event and trigger: what failed again may have come under an id of its own."""
+    """Return whether another open dead letter has the same raw event and trigger. A repeated failure may have an id of its own."""
     same = [dead_letters.c.stream == letter.stream, dead_letters.c.lane == letter.lane]
     if letter.position is not None:
         same.append(dead_letters.c.position == letter.position)

@@ -1,7 +1,7 @@
-"""Dead letters of pipelines: the events of a run that failed for the last time. Their payloads stay in the log.
+"""Dead letters of pipelines: the events of a run that failed permanently. The log retains their payloads.
 
-open ──redrive──► redriven ──the pipeline takes them──► gone
-▲ └──discard──► discarded    └──it fails again──► open, with more attempts
+open ──redrive──► redriven ──the pipeline takes them──► deleted
+  ▲ └──discard──► discarded    └──it fails again──► open, with more attempts
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.redeliveries import Redrive, record_redrives
 from headrace.store.tables.pipelines import pipeline_dead_letters
 from headrace.wire.custody.pipeline_dead_letters import (
-    ActOnPipelineLetters,
-    PipelineLetter,
-    PipelineLetterAction,
-    PipelineLetters,
-    PipelineLettersActed,
+    PipelineDeadLetter,
+    PipelineDeadLetterAction,
+    PipelineDeadLetterActionResult,
+    PipelineDeadLetterList,
+    PipelineDeadLetterSelection,
 )
-from headrace.wire.pipelines.plans import ScopeLetter, ScopeLetters
+from headrace.wire.pipelines.plans import ScopeDeadLetter, ScopeDeadLetters
 from headrace.wire.pipelines.runs import RunReport
 
 PAGE_LETTERS: Final = 5_000
-"""Letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""
+"""Maximum number of dead letters on a page; MAX_SLICE_BYTES also bounds it."""
 LETTERS_AT_ONCE: Final = 500
 """Letters that one transaction changes."""
 
@@ -45,14 +45,14 @@ class PipelineDeadLetters:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def page(self, *, limit: int) -> PipelineLetters:
+    def page(self, *, limit: int) -> PipelineDeadLetterList:
         """Return the newest dead letters."""
         with self._database.reading() as connection:
             rows = connection.execute(select(*_SHOWN).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
-            return PipelineLetters(letters=[_letter(row._asdict()) for row in rows])
+            return PipelineDeadLetterList(dead_letters=[_letter(row._asdict()) for row in rows])
 
-    def one(self, id: str) -> PipelineLetter:
-        """Return one dead letter. Raises `ApiRefused` where there is none of this id."""
+    def one(self, id: str) -> PipelineDeadLetter:
+        """Return one dead letter. Raises `ApiRefused` if no dead letter has this id."""
         with self._database.reading() as connection:
             (full,) = full_ids(connection, _row_of.id, [id])
             row = connection.execute(select(*_SHOWN).where(_row_of.id == full)).one_or_none()
@@ -60,11 +60,11 @@ class PipelineDeadLetters:
             raise _unknown(id)
         return _letter(row._asdict())
 
-    def act(self, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> PipelineLettersActed:
+    def act(self, action: PipelineDeadLetterAction, asked: PipelineDeadLetterSelection) -> PipelineDeadLetterActionResult:
         """Redrive or discard dead letters of pipelines. Only open ones change; by id, discarded ones too.
 
         Raises:
-            ApiRefused: Neither ids nor a pipeline are given, or both; or an id is the beginning of several.
+            ApiRefused: Neither ids nor a pipeline are given, or both are. Or an id is the prefix of several.
         """
         if bool(asked.ids) == (asked.pipeline is not None):
             raise ApiRefused("Name dead letters by their ids, or by their pipeline.", status=422, problem="invalid")
@@ -72,12 +72,12 @@ class PipelineDeadLetters:
             ids = full_ids(connection, _row_of.id, asked.ids)
             known = set(connection.execute(select(_row_of.id).where(_row_of.id.in_(ids))).scalars())
             left = _chosen(connection, action, asked.model_copy(update={"ids": ids}))
-        unknown = [given for given, id in zip(asked.ids, ids, strict=True) if id not in known]
+        unknown = [requested for requested, id in zip(asked.ids, ids, strict=True) if id not in known]
         count = 0
         while left:
             changed, left = self._database.write(partial(_act, action=action, ids=left, by_id=bool(ids), now=self._database.now()))
             count += changed
-        return PipelineLettersActed(count=count, unknown=unknown)
+        return PipelineDeadLetterActionResult(count=count, unknown=unknown)
 
 
 def _unknown(id: str) -> ApiRefused:
@@ -86,11 +86,13 @@ def _unknown(id: str) -> ApiRefused:
 
 
 def settle_letters(connection: Connection, project: str, reports: Iterable[RunReport], slices: Mapping[str, bytes], now: int) -> None:
-    """Keep the events of each run that failed for good, and forget those of a run that then succeeded. `slices` are those of letters."""
+    """Store the events of each run that failed permanently, and delete the dead letter of a run that later
+    succeeded. `slices` has the slices of dead letters.
+    """
     for report in reports:
-        if report.letter is None or report.state == "running":
+        if report.dead_letter is None or report.state == "running":
             continue
-        mine = _row_of.id == report.letter
+        mine = _row_of.id == report.dead_letter
         if report.state == "succeeded":
             connection.execute(delete(pipeline_dead_letters).where(mine))
             continue
@@ -99,42 +101,42 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
         if known is None:
             row = {"project": project, "scope": report.scope, "pipeline": report.pipeline, "batch": report.batch, "events": report.events}
             row |= {"seqs": msgspec.json.encode(report.seqs).decode(), "attempts": report.attempt, "received": now}
-            row["slice"] = slices.get(report.letter)
-            connection.execute(insert(pipeline_dead_letters).values(id=report.letter, **row, **news))
+            row["slice"] = slices.get(report.dead_letter)
+            connection.execute(insert(pipeline_dead_letters).values(id=report.dead_letter, **row, **news))
         elif known.run_id != report.run_id:
             connection.execute(update(pipeline_dead_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
 
 
-def unsettled_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeLetters:
-    """Return a page of a pipeline's letters whose events it has not taken and that are not discarded, after the one with this id."""
+def unsettled_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeDeadLetters:
+    """Return a page of a pipeline's dead letters after the given id. Settled and discarded dead letters are omitted."""
     mine = (_row_of.scope == scope, _row_of.pipeline == pipeline, _row_of.state != "discarded", _row_of.id > after)
     page = take_slice(connection, select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs)).where(*mine).order_by(_row_of.id), PAGE_LETTERS)
-    letters = [ScopeLetter(id=row.id, seqs=msgspec.json.decode(row.seqs, type=list[tuple[int, int]])) for row in page.rows]
-    return ScopeLetters(letters=letters, after=letters[-1].id if page.full else None)
+    dead_letters = [ScopeDeadLetter(id=row.id, seqs=msgspec.json.decode(row.seqs, type=list[tuple[int, int]])) for row in page.rows]
+    return ScopeDeadLetters(dead_letters=dead_letters, after=dead_letters[-1].id if page.full else None)
 
 
-def _chosen(connection: Connection, action: PipelineLetterAction, asked: ActOnPipelineLetters) -> Sequence[str]:
-    """Choose the letters that are asked for, the oldest first."""
-    wanted = _row_of.id.in_(asked.ids) if asked.ids else _row_of.pipeline == asked.pipeline
-    query = select(_row_of.id).where(wanted, _row_of.state.in_(_states(action, by_id=bool(asked.ids))))
+def _chosen(connection: Connection, action: PipelineDeadLetterAction, asked: PipelineDeadLetterSelection) -> Sequence[str]:
+    """Select the requested dead letters, the oldest first."""
+    condition = _row_of.id.in_(asked.ids) if asked.ids else _row_of.pipeline == asked.pipeline
+    query = select(_row_of.id).where(condition, _row_of.state.in_(_states(action, by_id=bool(asked.ids))))
     return connection.execute(query.order_by(_row_of.received, _row_of.id).limit(asked.limit)).scalars().all()
 
 
-def _states(action: PipelineLetterAction, *, by_id: bool) -> list[str]:
+def _states(action: PipelineDeadLetterAction, *, by_id: bool) -> list[str]:
     return ["open", "discarded"] if action == "redrive" and by_id else ["open"]
 
 
-def _act(connection: Connection, action: PipelineLetterAction, ids: Sequence[str], by_id: bool, now: int) -> tuple[int, Sequence[str]]:
-    """Act on one slice of these letters; return how many it changed, and which letters are left."""
+def _act(connection: Connection, action: PipelineDeadLetterAction, ids: Sequence[str], by_id: bool, now: int) -> tuple[int, Sequence[str]]:
+    """Act on one slice of these dead letters; return the number of changed dead letters, and the remaining dead letters."""
     mine = (_row_of.id.in_(ids), _row_of.state.in_(_states(action, by_id=by_id)))
     query = select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs, _row_of.error)).where(*mine).order_by(_row_of.received, _row_of.id)
-    found = take_slice(connection, query, LETTERS_AT_ONCE)
-    changed = [row.id for row in found.rows]
+    batch = take_slice(connection, query, LETTERS_AT_ONCE)
+    changed = [row.id for row in batch.rows]
     becomes = "redriven" if action == "redrive" else "discarded"
     connection.execute(update(pipeline_dead_letters).where(_row_of.id.in_(changed)).values(state=becomes, acted=now))
     if action == "redrive":
-        record_redrives(connection, [Redrive(_first(row.seqs), row.id) for row in found.rows])
-    return len(changed), [id for id in ids if id not in set(changed)] if found.full else []
+        record_redrives(connection, [Redrive(_first(row.seqs), row.id) for row in batch.rows])
+    return len(changed), [id for id in ids if id not in set(changed)] if batch.full else []
 
 
 def _first(seqs: str) -> int:
@@ -142,6 +144,8 @@ def _first(seqs: str) -> int:
     return ranges[0][0] if ranges else 0
 
 
-def _letter(row: dict[str, object]) -> PipelineLetter:
+def _letter(row: dict[str, object]) -> PipelineDeadLetter:
     times = {name: None if row[name] is None else moment(int(str(row[name]))) for name in ("received", "acted")}
-    return PipelineLetter.model_validate({**row, **times, "short": short_id(str(row["id"])), "seqs": msgspec.json.decode(str(row["seqs"]))})
+    return PipelineDeadLetter.model_validate(
+        {**row, **times, "short": short_id(str(row["id"])), "seqs": msgspec.json.decode(str(row["seqs"]))}
+    )

@@ -1,4 +1,4 @@
-"""Short ids, which people can copy and type, and the full ids that they stand for."""
+"""Short ids, which users can copy and type, and the full ids that they abbreviate."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _SHORT = re.compile(rf"[0-9a-f]{{4,{DIGITS}}}")
 
 
 def short_id(id: str) -> str:
-    """Return ten hexadecimal digits that stand for an id, always the same."""
+    """Return ten hexadecimal digits for an id. The same id always has the same short id."""
     return blake2b(id.encode(errors="surrogatepass"), digest_size=DIGITS // 2).hexdigest()
 
 
 def full_ids(connection: Connection, column: ColumnElement[str], given: Sequence[str]) -> list[str]:
-    """Return the ids that the given ones name: themselves, or that whose short id begins so. An unknown one is returned as it is.
+    """Return the full ids for full or short ids. An unknown id is returned unchanged.
 
     Raises:
-        ApiRefused: One is empty, or the beginning of several short ids.
+        ApiRefused: An id is empty, or is the prefix of several short ids.
     """
     if any(not id.strip() for id in given):
         raise ApiRefused("An id is empty.", hint="Name dead letters by their ids.", status=422, problem="invalid")
     known = set(connection.execute(select(column).where(column.in_(given))).scalars())
-    wanted = {id for id in given if id not in known and _SHORT.fullmatch(id)}
-    found: dict[str, list[str]] = {short: [] for short in wanted}
-    if wanted:
+    prefixes = {id for id in given if id not in known and _SHORT.fullmatch(id)}
+    matches: dict[str, list[str]] = {short: [] for short in prefixes}
+    if prefixes:
         for id in connection.execute(select(column)).scalars():
             short = short_id(id)
-            for begin in {short[:length] for length in range(4, DIGITS + 1)} & wanted:
-                found[begin].append(id)
-    return [_one(id, found.get(id, [])) for id in given]
+            for begin in {short[:length] for length in range(4, DIGITS + 1)} & prefixes:
+                matches[begin].append(id)
+    return [_one(id, matches.get(id, [])) for id in given]
 
 
 def _one(given: str, found: Sequence[str]) -> str:

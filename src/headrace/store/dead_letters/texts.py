@@ -1,6 +1,6 @@
-"""The whole raw events of dead letters that are long: apart, so that a list of letters need not read past them.
+"""Long raw events of dead letters, in a table of their own, so that a list of dead letters does not read them.
 
-A letter has the beginning of its raw event in its row. Where that is all, there is nothing here.
+The row of a dead letter has the beginning of its raw event. A short raw event is only in that row.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from headrace.store.dialects.statements import BulkInsert
 from headrace.store.tables.custody import dead_letter_texts, dead_letters
 
 MAX_SHOWN_CHARS: Final = 64 * 1024
-"""So much of a raw event is in the row of its letter."""
+"""Characters of a raw event in the row of its dead letter."""
 LETTER_BYTES: Final = MAX_SHOWN_CHARS
-"""Bytes that a letter counts for beside its whole text where one transaction changes many letters: each is looked up by itself."""
+"""Bytes that a dead letter counts for beside its raw event. One transaction looks up each dead letter separately."""
 MAX_WHOLE_BYTES: Final = 1024**3
-"""All whole raw events together take at most so many bytes; beyond that the oldest go, and of their letters the beginnings are left."""
+"""Maximum bytes of all whole raw events. Beyond it the oldest are deleted, and their dead letters have only the beginnings."""
 
 _insert = BulkInsert(dead_letter_texts)
 
@@ -32,54 +32,54 @@ class Texts:
         self._now = now
         self._rows: list[tuple[object, ...]] = []
 
-    def add(self, letter_id: str, raw: str) -> str:
-        """Keep a raw event; return what goes into the row of its letter."""
+    def add(self, dead_letter_id: str, raw: str) -> str:
+        """Add a raw event; return the text for the row of its dead letter."""
         if len(raw) <= MAX_SHOWN_CHARS:
             return raw
         if not raw.endswith(CUT_MARK):
-            self._rows.append((letter_id, len(raw.encode()), self._now, raw))
+            self._rows.append((dead_letter_id, len(raw.encode()), self._now, raw))
         return cut_text(raw, MAX_SHOWN_CHARS)
 
     def write(self, connection: Connection) -> None:
-        """Keep what was added."""
+        """Store the added raw events."""
         _insert(connection, self._rows)
 
 
-def whole_text(connection: Connection, letter_id: str) -> str | None:
-    """Return the raw event of a letter, or None if not all of it is kept."""
+def whole_text(connection: Connection, dead_letter_id: str) -> str | None:
+    """Return the raw event of a dead letter, or None if it is not stored in full."""
     raw: str | None = connection.execute(
-        select(dead_letter_texts.c.raw).where(dead_letter_texts.c.letter_id == letter_id)
+        select(dead_letter_texts.c.raw).where(dead_letter_texts.c.dead_letter_id == dead_letter_id)
     ).scalar_one_or_none()
     if raw is None:
-        raw = connection.execute(select(dead_letters.c.raw).where(dead_letters.c.id == letter_id)).scalar_one()
+        raw = connection.execute(select(dead_letters.c.raw).where(dead_letters.c.id == dead_letter_id)).scalar_one()
     return None if raw.endswith(CUT_MARK) else raw
 
 
-def delete_letters(connection: Connection, letter_ids: Iterable[str]) -> int:
-    """Delete letters and their raw events; return how many there were."""
-    ids = list(letter_ids)
-    connection.execute(delete(dead_letter_texts).where(dead_letter_texts.c.letter_id.in_(ids)))
+def delete_letters(connection: Connection, dead_letter_ids: Iterable[str]) -> int:
+    """Delete dead letters and their raw events; return the number of deleted dead letters."""
+    ids = list(dead_letter_ids)
+    connection.execute(delete(dead_letter_texts).where(dead_letter_texts.c.dead_letter_id.in_(ids)))
     return connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(ids))).rowcount
 
 
 def oversized_texts(connection: Connection, before: int, most: int) -> int:
-    """Delete one slice of the oldest whole raw events where all together take more than `MAX_WHOLE_BYTES`, whatever their age."""
+    """Delete one slice of the oldest whole raw events if all together exceed `MAX_WHOLE_BYTES`, whatever their age."""
     del before
     total = connection.execute(select(func.coalesce(func.sum(dead_letter_texts.c.bytes), 0))).scalar_one()
-    gone = _oldest(connection, int(total) - MAX_WHOLE_BYTES, most)
-    connection.execute(delete(dead_letter_texts).where(dead_letter_texts.c.letter_id.in_(gone)))
-    return len(gone)
+    oldest = _oldest(connection, int(total) - MAX_WHOLE_BYTES, most)
+    connection.execute(delete(dead_letter_texts).where(dead_letter_texts.c.dead_letter_id.in_(oldest)))
+    return len(oldest)
 
 
 def _oldest(connection: Connection, excess: int, most: int) -> Sequence[str]:
-    """Return the letters of the oldest texts that together take `excess` bytes, as many as one transaction deletes."""
+    """Return the dead letters of the oldest texts with a total of `excess` bytes, up to the limit of one transaction."""
     if excess <= 0:
         return []
     table = dead_letter_texts.c
-    gone = []
-    for row in take_slice(connection, select(table.letter_id, table.bytes).order_by(table.received, table.letter_id), most).rows:
+    oldest = []
+    for row in take_slice(connection, select(table.dead_letter_id, table.bytes).order_by(table.received, table.dead_letter_id), most).rows:
         if excess <= 0:
             break
-        gone.append(row.letter_id)
+        oldest.append(row.dead_letter_id)
         excess -= row.bytes
-    return gone
+    return oldest

@@ -9,7 +9,10 @@ from sqlalchemy import Connection, Engine, event
 from headrace.store.dialects.postgresql import MOMENT
 
 DRIFT = 50_000
-"""Microseconds by which the two clocks may part before this one is set again; it is about how long a begin may take."""
+"""Difference of the two clocks, in microseconds, above which this clock is set again.
+
+It is about the duration of a begin.
+"""
 
 
 def wall_clock() -> int:
@@ -18,9 +21,10 @@ def wall_clock() -> int:
 
 
 class DatabaseClock:
-    """Tells the database's time in microseconds without asking for it: each writing transaction brings it along.
+    """Return the database's time in microseconds without a query, because each writing transaction delivers it.
 
-    Between two of them this machine's monotonic clock counts on, so that setting this machine's time does not move it.
+    Between two transactions, this machine's monotonic clock continues it, so that a change of this machine's
+    time does not affect it.
     """
 
     def __init__(self, writer: Engine) -> None:
@@ -28,7 +32,7 @@ class DatabaseClock:
         event.listen(writer, "begin", self._began)
 
     def __call__(self) -> int:
-        """Return the time of the database, or this machine's until the first transaction has begun."""
+        """Return the database's time, or this machine's until the first transaction has begun."""
         return wall_clock() if self._ahead is None else time.monotonic_ns() // 1000 + self._ahead
 
     def _began(self, connection: Connection) -> None:

@@ -1,7 +1,10 @@
-"""A database by its driver alone: one connection, statements prepared once, and on PostgreSQL a round trip for many of them.
+"""Access a database by its driver alone: one connection, and statements that are prepared once.
 
-It is for those who make one small transaction after the other: SQLAlchemy takes longer for each statement than SQLite does. A transaction
-begins with the first statement that does not `peek`, and takes the writers' lock; what is not read is sent with what comes next.
+On PostgreSQL several statements share one round trip.
+
+The connection serves callers with one small transaction after another: SQLAlchemy spends more time on a statement than
+SQLite. A transaction begins with the first statement without `peek`, and takes the writers' lock. A statement
+with an unread result is sent together with the next one.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class Dialect(NamedTuple):
-    """Which SQL is spoken."""
+    """The SQL dialect."""
 
     name: str
 
 
 class DriverConnection(ABC):
-    """A connection of one thread. `rolled_back` is called when a transaction is not kept."""
+    """A connection of one thread. `rolled_back` is called when a transaction is rolled back."""
 
     dialect: Dialect
     url: URL
@@ -45,18 +48,18 @@ class DriverConnection(ABC):
 
     @abstractmethod
     def exec_driver_sql(self, statement: str, parameters: Any = ()) -> Any:
-        """Run a statement in the transaction, once, or for each of a list of rows."""
+        """Run a statement in the transaction, once or for each of a list of rows."""
 
     @abstractmethod
     def peek(self) -> None:
         """Begin no transaction with the next statement, which only reads."""
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call `call` when the transaction is durable, or at once where none has begun."""
+        """Call `call` when the transaction is durable, or immediately if none has begun."""
         self._after.append(call)
 
     def connect(self) -> Self:
-        """Return the connection, as an engine does: the writer has one of these."""
+        """Return the connection, as an engine does. The writer uses one of these."""
         return self
 
     def begin(self) -> Self:
@@ -86,11 +89,11 @@ class DriverConnection(ABC):
 
     @abstractmethod
     def rollback(self) -> None:
-        """Forget the transaction."""
+        """Roll back the transaction."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 class _Rows(sqlite3.Cursor):
@@ -149,7 +152,7 @@ class SqliteDriver(DriverConnection):
 
 
 class _Answer:
-    """What a statement in a pipeline will have found."""
+    """The future result of a statement in a pipeline."""
 
     def __init__(self, database: PostgresqlDriver, result: PipelineResult) -> None:
         self._database = database
@@ -174,12 +177,12 @@ class _Answer:
 
 _BEGIN: Final = "SELECT pg_advisory_xact_lock(%(lock)s), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _SETTINGS: Final = {
-    # every look-up is by an index, however few rows the planner thinks there are: so the plan may be kept
+    # every look-up uses an index, even where the planner expects few rows, so the plan may be cached
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
-    # the server lets go of what a host held that is gone without a word
+    # the server releases the locks of a host that disappeared without closing its connection
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
@@ -187,13 +190,17 @@ _SETTINGS: Final = {
 
 
 class PostgresqlDriver(DriverConnection):
-    """A PostgreSQL database; `moment` is called with its time (µs) and this machine's monotonic time before and after it was told."""
+    """A PostgreSQL database.
+
+    `moment` is called with its time (microseconds), and this machine's monotonic time before and after the
+    query for it.
+    """
 
     dialect = Dialect("postgresql")
 
     def __init__(self, url: URL) -> None:
         super().__init__()
-        import psycopg as driver  # late: it is an extra
+        import psycopg as driver  # imported late because it is an extra
 
         self.url = url
         self.moment: Callable[[int, int, int], None] = lambda *_: None
@@ -228,16 +235,16 @@ class PostgresqlDriver(DriverConnection):
 
     @override
     def _commit(self) -> None:
-        pipeline, told = self._piped(), self._told
+        pipeline, clock_reading = self._piped(), self._told
         try:
             pipeline.execute("COMMIT", {})
-            # what comes after a commit goes out with it, and happens after it
+            # statements for after the commit travel with it, and run after it
             after, self._after = self._after, []
             for call in after:
                 call()
             pipeline.sync()
-            if told is not None:
-                self.moment(told[0].all()[0][1], told[1], time.monotonic_ns() // 1000)
+            if clock_reading is not None:
+                self.moment(clock_reading[0].all()[0][1], clock_reading[1], time.monotonic_ns() // 1000)
         except self.driver.Error as error:
             raise self.failed("COMMIT", error) from error
 
@@ -256,7 +263,7 @@ class PostgresqlDriver(DriverConnection):
         self._peeks = False
         if self._pipeline is None:
             return
-        with suppress(self.driver.Error):  # it is broken, then: the next statement opens another
+        with suppress(self.driver.Error):  # the connection is broken, and the next statement opens another
             with suppress(self.driver.Error):
                 self._pipeline.sync()
             self._pipeline.execute("ROLLBACK", {})
@@ -268,16 +275,16 @@ class PostgresqlDriver(DriverConnection):
             self._raw.close()
 
     def send(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        """Run a statement for which nobody waits, outside of a transaction."""
+        """Run a statement outside of a transaction, without waiting for its result."""
         try:
             self._piped().execute(statement, parameters)
         except self.driver.Error as error:
             raise self.failed(statement, error) from error
 
     def failed(self, statement: str, error: Exception) -> DBAPIError:
-        """Return SQLAlchemy's error for one of the driver's."""
-        gone = self._raw is not None and bool(self._raw.closed or self._raw.broken)
-        return _translated(statement, error, self.driver.Error, gone=gone)
+        """Return SQLAlchemy's error for an error of the driver."""
+        disconnected = self._raw is not None and bool(self._raw.closed or self._raw.broken)
+        return _translated(statement, error, self.driver.Error, gone=disconnected)
 
     def _piped(self) -> StatementPipeline:
         if self._pipeline is None or self._raw is None or self._raw.closed:
@@ -304,14 +311,14 @@ class PostgresqlDriver(DriverConnection):
 
 
 def direct(url: URL) -> DriverConnection:
-    """Return a connection to the database that the URL names.
+    """Return a connection to the database of the URL.
 
     Raises:
-        DBAPIError: It cannot be opened.
+        DBAPIError: The connection cannot be opened.
     """
     return PostgresqlDriver(url) if is_postgresql(url) else SqliteDriver(url)
 
 
 def _translated(statement: str, error: Exception, base: type[Exception], *, gone: bool = False) -> DBAPIError:
-    made = DBAPIError.instance(statement, None, error, base, hide_parameters=True, connection_invalidated=gone)
-    return cast(DBAPIError, made)
+    translated = DBAPIError.instance(statement, None, error, base, hide_parameters=True, connection_invalidated=gone)
+    return cast(DBAPIError, translated)

@@ -1,4 +1,4 @@
-"""Which database a URL names, and the engines that read and write it."""
+"""The database of a URL, and the engines that read and write it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parsed(url: str) -> URL:
     """Return `url` as SQLAlchemy's, with the driver that Headrace uses.
 
     Raises:
-        SettingsError: It is not a URL of a database that Headrace knows, or its driver is not installed.
+        SettingsError: The URL names no supported database, or its driver is not installed.
     """
     try:
         result = make_url(url)
@@ -50,16 +50,22 @@ def is_postgresql(url: URL) -> bool:
 
 
 def engines(url: URL, *, me: str = "") -> tuple[Engine, Engine]:
-    """Return the engine that reads and the engine that writes; on PostgreSQL each commit is announced as one of `me`."""
+    """Return the engine that reads and the engine that writes.
+
+    On PostgreSQL each commit is announced with the sender `me`.
+    """
     if not is_postgresql(url):
         return sqlite.engines(url)
-    from headrace.store.dialects import postgresql  # late: the driver is an extra
+    from headrace.store.dialects import postgresql  # imported late because the driver is an extra
 
     return postgresql.engines(url, me=me)
 
 
 def clock_of(writer: Engine) -> Callable[[], int]:
-    """Return the clock that every api on the database goes by: its own where it has one. It tells microseconds since the epoch."""
+    """Return the clock of the store, in microseconds since the epoch.
+
+    Every API server uses the same clock: the database's own if it has one.
+    """
     if not is_postgresql(writer.url):
         return wall_clock
     from headrace.store.dialects.clock import DatabaseClock

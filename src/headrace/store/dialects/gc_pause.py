@@ -1,4 +1,4 @@
-"""Keep the garbage collector away while very many things are made that are freed at once."""
+"""Pause the garbage collector while a call allocates many objects that are freed together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _pauses = 0
 
 @contextmanager
 def collecting_paused() -> Iterator[None]:
-    """Collect nothing in the block, which may run in several threads at once.
+    """Pause garbage collection in the block, which may run in several threads concurrently.
 
-    A full collection stops every thread. With the triggers of a project of 100,000 in memory it takes half a second, in which the api's
-    loop would stand. What the block makes is freed without a cycle when it ends.
+    A full collection stops every thread. With a project of 100,000 triggers in memory it takes half a second,
+    and blocks the event loop of the API server for that time. The objects of the block contain no cycles and
+    are freed when it ends.
     """
     global _pauses  # noqa: PLW0603  the collector is the process's
     with _lock:

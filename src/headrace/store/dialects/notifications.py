@@ -1,4 +1,4 @@
-"""What apis on one PostgreSQL database tell one another with each commit: whose it is, and whether bells are to ring."""
+"""Notifications between API servers on one PostgreSQL database with each commit: its sender, and whether it is a commit signal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _RINGS = "/rings"
 
 
 def ringing(me: str) -> str:
-    """Return the notice by which `me` lets the bells of others ring."""
+    """Return the notification by which `me` sends a commit signal to the others."""
     return me + _RINGS
 
 
 def heard(notices: Iterable[str], me: str) -> tuple[bool, bool]:
-    """Return whether others than `me` have committed, and whether any of them rang."""
+    """Return whether API servers other than `me` have committed, and whether any of them sent a commit signal."""
     others = [notice for notice in notices if notice.removesuffix(_RINGS) != me]
     return bool(others), any(notice.endswith(_RINGS) for notice in others)

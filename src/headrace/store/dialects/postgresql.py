@@ -1,8 +1,9 @@
-"""What each connection must say to PostgreSQL first: snapshots for readers, one lock for every writer of the database.
+"""Settings of each connection to PostgreSQL: snapshots for readers, one lock for every writer of the database.
 
-The law: every writing transaction begins by taking the one advisory lock, and the lock is given back after the commit can be seen. So
-writers follow one another however many apis there are, each sees all that the one before it did, and `seq` is commit order: a reader
-that follows the log cannot skip. A lock costs little here, since works that wait are committed together anyway.
+Invariant: every writing transaction first takes the one advisory lock, and releases it after the commit is
+visible. So writers follow one another however many API servers there are, and each sees all changes of the one
+before it. `seq` is commit order, and a reader that follows the log cannot skip an event. The lock costs little
+here, since waiting units of work are committed together anyway.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from headrace.store.dialects.notifications import CHANNEL
 
 LOCK = int.from_bytes(b"headrace", "big")
 MOMENT = "moment"
-"""Where a writing connection's `info` has the database's time at the begin of its transaction, in microseconds."""
+"""Key in a writing connection's `info`: the database's time at the begin of its transaction, in microseconds."""
 
 CONNECTING = {
     "connect_timeout": "5",
     "application_name": "headrace",
-    # a server that is gone without a word is noticed within seconds, not within the hours that TCP would wait
+    # detect within seconds a server that disappeared without closing its connection, not within the hours of
+    # TCP's timeout
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "3",
@@ -35,11 +37,11 @@ CONNECTING = {
 }
 READER = {"idle_in_transaction_session_timeout": "300s", "jit": "off"}
 WRITER = {
-    # an api that is stopped in the middle of a transaction must not hold the others up without end
+    # an API server that is stopped inside a transaction must not block the others without end
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "15s",
     "jit": "off",
-    # a plan made while the log was empty would be kept for a log of millions
+    # otherwise a plan made for an empty log would be cached and used for a log of millions
     "plan_cache_mode": "force_custom_plan",
 }
 
@@ -48,23 +50,23 @@ _durable = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_s
 
 
 def engines(url: URL, *, me: str) -> tuple[Engine, Engine]:
-    """Return the engine that reads and the engine that writes and announces its commits as those of `me`."""
-    given = parameters(url)
-    readers = create_engine(url, connect_args=given, pool_size=8, max_overflow=32, hide_parameters=True)
-    writer = create_engine(url, connect_args=given, pool_size=1, max_overflow=0, hide_parameters=True)
+    """Return the engine that reads, and the engine that writes and announces its commits with the sender `me`."""
+    connect_args = parameters(url)
+    readers = create_engine(url, connect_args=connect_args, pool_size=8, max_overflow=32, hide_parameters=True)
+    writer = create_engine(url, connect_args=connect_args, pool_size=1, max_overflow=0, hide_parameters=True)
     _prepare(readers, READER, read_only=True)
     _prepare(writer, WRITER, read_only=False)
 
     def began(connection: Connection) -> None:
-        found = connection.execute(_begin, {"lock": LOCK, "channel": CHANNEL, "me": me}).one()
-        connection.info[MOMENT] = found[2]
+        row = connection.execute(_begin, {"lock": LOCK, "channel": CHANNEL, "me": me}).one()
+        connection.info[MOMENT] = row[2]
 
     event.listen(writer, "begin", began)
     return readers, writer
 
 
 def parameters(url: URL) -> dict[str, str]:
-    """Return what is said on connecting where the URL does not say otherwise."""
+    """Return the connection parameters that the URL does not set."""
     return {name: value for name, value in CONNECTING.items() if name not in url.query}
 
 
@@ -77,8 +79,8 @@ def _prepare(engine: Engine, settings: dict[str, str], *, read_only: bool) -> No
         if not read_only:
             raw.execute(_durable)
         raw.autocommit = False
-        raw.read_only = read_only or None  # a writer does not insist: a database that only reads says so itself
-        # A reader sees one moment; a writer must see what was committed while it waited for the lock.
+        raw.read_only = read_only or None  # a writer does not request write access, because a read-only database reports itself as such
+        # A reader needs one snapshot. A writer must see the commits made while it waited for the lock.
         raw.isolation_level = IsolationLevel.REPEATABLE_READ if read_only else IsolationLevel.READ_COMMITTED
 
     event.listen(engine, "connect", connected)
@@ -86,24 +88,27 @@ def _prepare(engine: Engine, settings: dict[str, str], *, read_only: bool) -> No
 
 
 def _checked_out(raw: psycopg.Connection[Any], entry: ConnectionPoolEntry, proxy: object) -> None:
-    """Find, without asking the server, a connection that it has closed: nobody speaks on one that rests but to say goodbye."""
+    """Detect a connection that the server has closed, without a query.
+
+    A server sends on an idle connection only to close it.
+    """
     del entry, proxy
     if raw.closed or spoken_to(raw):
         raise InvalidatePoolError
 
 
 def spoken_to(raw: psycopg.Connection[Any]) -> bool:
-    """Return whether the server has said something that was not read yet."""
+    """Return whether the server has sent data that was not read yet."""
     poll = select.poll()
     poll.register(raw.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
     return bool(poll.poll(0))
 
 
 def copy(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows by `COPY … FROM STDIN`, the quickest way in.
+    """Insert rows by `COPY … FROM STDIN`, the fastest method.
 
     Raises:
-        DBAPIError: As every other statement.
+        DBAPIError: As for every other statement.
     """
     raw: Any = connection.connection
     try:
@@ -111,7 +116,7 @@ def copy(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]
             for row in rows:
                 copying.write_row(row)
     except psycopg.Error as error:
-        gone = bool(raw.closed or raw.broken)
+        disconnected = bool(raw.closed or raw.broken)
         raise DBAPIError.instance(
-            statement, None, error, psycopg.Error, hide_parameters=True, connection_invalidated=gone, dialect=connection.dialect
+            statement, None, error, psycopg.Error, hide_parameters=True, connection_invalidated=disconnected, dialect=connection.dialect
         ) from error

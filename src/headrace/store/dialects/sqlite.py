@@ -1,4 +1,4 @@
-"""What each connection must say to SQLite first: one file, many readers, one writer."""
+"""Settings of each connection to SQLite: one file, many readers, one writer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 BUSY_TIMEOUT_MS = 10_000
 CACHE_KIB = 65_536
-# Every commit writes the pages of the key index again; a longer write-ahead log folds more of them into one checkpoint.
+# Every commit writes the pages of the key index again. A longer write-ahead log merges more of them into one
+# checkpoint.
 CHECKPOINT_PAGES = 8_000
 MAX_WAL_BYTES = 128 * 1024 * 1024
 WAL_KEPT_BYTES = 64 * 1024 * 1024
-"""What a burst has left of the write-ahead log's file beyond this is given back once it is started again."""
+"""Maximum bytes of the write-ahead log's file after a restart of the log. The excess of a burst is freed."""
 READERS_WAIT_SECONDS = 0.5
-"""For so long, at most, new readers wait for the write-ahead log to be started again."""
+"""Maximum seconds for which new readers wait for a restart of the write-ahead log."""
 
 
 def engines(url: URL) -> tuple[Engine, Engine]:
@@ -32,9 +33,10 @@ def engines(url: URL) -> tuple[Engine, Engine]:
 
 
 def _bound_wal(readers: Engine, writer: Engine, wal: Path) -> None:
-    """Make new readers wait for a moment whenever the write-ahead log is too long.
+    """Delay new readers for a moment whenever the write-ahead log is too long.
 
-    SQLite begins it again only while nobody reads, and where readers overlap all the time it would grow for as long as they do.
+    SQLite restarts the log only while no reader is active. If readers always overlapped, the log would grow as
+    long as they do.
     """
     free = Event()
     free.set()
@@ -50,7 +52,7 @@ def _bound_wal(readers: Engine, writer: Engine, wal: Path) -> None:
         try:
             raw.execute(f"PRAGMA busy_timeout = {round(READERS_WAIT_SECONDS * 1000)}")
             ((busy, *_),) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            # With a reader that takes longer, not each of the next commits must wait for it.
+            # With a slower reader, the next commits must not each wait for it.
             bound = size + MAX_WAL_BYTES // 4 if busy else MAX_WAL_BYTES
         finally:
             free.set()
@@ -65,7 +67,7 @@ def _bound_wal(readers: Engine, writer: Engine, wal: Path) -> None:
 
 
 def _prepare(engine: Engine, *, begin: str, query_only: bool) -> None:
-    """Take transactions out of the driver's hands: it would begin them too late, and never as IMMEDIATE."""
+    """Take over transactions from the driver, which would begin them too late and never as IMMEDIATE."""
 
     def connected(raw: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
         del entry
@@ -80,7 +82,7 @@ def _prepare(engine: Engine, *, begin: str, query_only: bool) -> None:
 
 
 def prepare(raw: sqlite3.Connection, *, query_only: bool) -> None:
-    """Say to a connection what it has to know."""
+    """Configure a connection."""
     raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     if query_only:
@@ -90,5 +92,5 @@ def prepare(raw: sqlite3.Connection, *, query_only: bool) -> None:
         raw.execute("PRAGMA synchronous = FULL")
         raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         raw.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
-        # Some builds overwrite all that is deleted, whose pages would then be written once more: 10 MiB for a row of 10 MiB.
+        # Some builds overwrite deleted data, and would then write its pages again: 10 MiB for a row of 10 MiB.
         raw.execute("PRAGMA secure_delete = FAST")

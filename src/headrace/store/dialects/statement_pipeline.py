@@ -1,7 +1,8 @@
 """Send statements to PostgreSQL without waiting for each result: libpq's pipeline mode, through `psycopg.pq`.
 
-A cursor of psycopg takes about 75 µs of processor time for each statement, more than the server takes to run it. Here each statement is
-prepared once for a connection, and psycopg converts only its values. Statements and their results travel together when somebody reads.
+A cursor of psycopg takes about 75 µs of processor time for each statement, more than the server takes to run
+it. Here each statement is prepared once for a connection, and psycopg converts only its values. Statements and
+their results are sent together when a caller reads a result.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from psycopg.generators import fetch_many, pipeline_communicate
 from psycopg.types.numeric import Int8Dumper
 
 MAX_QUEUED_STATEMENTS: Final = 200
-"""So many statements are queued before they are sent."""
+"""Maximum number of statements queued before they are sent."""
 
 _FAILED: Final[frozenset[int]] = frozenset({pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_ABORTED})
 _Key: TypeAlias = tuple[str, tuple[int, ...]]
 
 
 class PipelineResult:
-    """The result of one statement, received when it is read first."""
+    """The result of one statement, received when it is first read."""
 
     __slots__ = ("_pipeline", "prepared", "received")
 
@@ -50,17 +51,18 @@ class PipelineResult:
 
     @property
     def rowcount(self) -> int:
-        """Return how many rows the statement changed."""
+        """Return the number of rows that the statement changed."""
         return self._pipeline.receive(self).command_tuples or 0
 
 
 class StatementPipeline:
-    """The statements of one connection, which nothing else may use. After an error, `sync` before the next statement."""
+    """The statements of one connection, for exclusive use. After an error, call `sync` before the next statement."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
-        # psycopg chooses the type of an integer by its value: a statement would be prepared once for each combination of sizes
+        # psycopg chooses the type of an integer by its value, so a statement would be prepared once for each
+        # combination of sizes
         connection.adapters.register_dumper(int, Int8Dumper)
         self._transformer = Transformer(connection)
         self._prepared: dict[_Key, bytes] = {}
@@ -104,7 +106,7 @@ class StatementPipeline:
             raise errors.error_from_result(failure)
 
     def receive(self, result: PipelineResult) -> pq.abc.PGresult:
-        """Return what the server answered to a statement, and receive all results before it."""
+        """Return the server's result of a statement, after receiving all results before it."""
         if result.received is None:
             self._commands.append(self._pgconn.send_flush_request)
             self._connection.wait(self._exchange(result))
@@ -128,7 +130,7 @@ class StatementPipeline:
             self._take((yield from fetch_many(self._pgconn)))
 
     def _send(self) -> PQGen[None]:
-        """Send what is queued, and receive what has come meanwhile."""
+        """Send the queued statements, and receive the results that have arrived meanwhile."""
         for results in (yield from pipeline_communicate(self._pgconn, self._commands)):
             self._take(results)
 
@@ -143,7 +145,7 @@ class StatementPipeline:
 
 @cache
 def _numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
-    """Return the statement as the server takes it, and the names of its parameters in order."""
+    """Return the statement in the server's notation, and the names of its parameters in order."""
     names = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
     text = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", statement)
     return text.encode(), names

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL say differently, each in one place: many keys at once, many rows at once, rows that may be there already."""
+"""Statements that differ between SQLite and PostgreSQL, each in one place: many keys, bulk inserts, upserts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from sqlalchemy import (
     Table,
     bindparam,
     cast,
+    column,
     func,
     insert,
     literal,
     select,
 )
+from sqlalchemy import table as table_clause
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import make_url
@@ -38,24 +40,27 @@ from typing_extensions import override
 from headrace.store.dialects.driver import DriverConnection
 
 FEW = 8
-"""Up to so many rows are inserted by statements: a COPY is one more round trip."""
+"""Maximum number of rows inserted by statements, because a COPY is one more round trip."""
 
 LITTLE_BY_LITTLE = {"stream_results": True, "max_row_buffer": 50}
-"""Options of a query whose rows may be large: PostgreSQL's driver would fetch all of them before the first is seen."""
+"""Options of a query with large rows.
+
+By default PostgreSQL's driver would fetch all of them before the first is available.
+"""
 
 MOST_VALUES = 20_000
-"""Of one statement; SQLite takes 32,766."""
+"""Maximum number of values of one statement. SQLite takes 32,766."""
 
 Rows = Sequence[Mapping[str, Any]]
 Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
 
 
 class Found(Protocol):
-    """What a statement found, whoever ran it."""
+    """The result of a statement, from SQLAlchemy or from the driver."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows it changed."""
+        """Return the number of rows that the statement changed."""
         ...
 
     def all(self) -> Sequence[Any]:
@@ -68,11 +73,14 @@ class Found(Protocol):
 
 
 Runs: TypeAlias = Connection | DriverConnection
-"""What runs statements: SQLAlchemy's connection, or the driver's own."""
+"""A connection that runs statements: SQLAlchemy's, or the driver's own."""
 
 
 class Condition(FunctionElement[bool]):
-    """What is true or false as it stands. Without this SQLite would be asked for `… = 1`, and would look at every row for that."""
+    """A boolean expression used as a condition without a comparison.
+
+    Otherwise SQLite would receive `… = 1`, and would scan every row for it.
+    """
 
     type = Boolean()
     inherit_cache = True
@@ -83,9 +91,10 @@ class Condition(FunctionElement[bool]):
 
 
 class in_list(Condition):  # noqa: N801  reads like SQL
-    """The column has one of the values of the parameter `name`, a list of any length.
+    """The condition that the column has one of the values of the parameter `name`, a list of any length.
 
-    SQLite gets a parameter for each value. PostgreSQL gets one array, so that the statement is the same for every length.
+    SQLite receives a parameter for each value. PostgreSQL receives one array, so that the statement is the same
+    for every length.
     """
 
     inherit_cache = True
@@ -95,8 +104,8 @@ class in_list(Condition):  # noqa: N801  reads like SQL
 
 
 def _parts(element: in_list) -> tuple[ColumnElement[Any], str]:
-    column, wanted = element.clauses
-    return column, str(wanted.key)
+    column, parameter = element.clauses
+    return column, str(parameter.key)
 
 
 @compiles(in_list)
@@ -112,7 +121,7 @@ def _in_array(element: in_list, compiler: SQLCompiler, **other: Any) -> str:
 
 
 class json_array_has(Condition):  # noqa: N801  reads like SQL
-    """The JSON array of numbers in a text column has this one."""
+    """The condition that the JSON array of numbers in a text column contains this number."""
 
     inherit_cache = True
 
@@ -134,7 +143,10 @@ def _by_containment(element: json_array_has, compiler: SQLCompiler, **other: Any
 
 
 class byte_length(FunctionElement[int]):  # noqa: N801  reads like SQL
-    """The bytes of a text in UTF-8. SQLite reads the text for it: `octet_length` came with 3.43."""
+    """The length of a text in UTF-8, in bytes.
+
+    SQLite reads the text for it, because `octet_length` requires version 3.43.
+    """
 
     type = BigInteger()
     inherit_cache = True
@@ -153,32 +165,35 @@ def _in_octets(element: byte_length, compiler: SQLCompiler, **other: Any) -> str
 
 
 def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[Row[*tuple[Any, ...]]]:
-    """Return what a query with `in_list(…, name)` finds for any number of values: SQLite takes only so many in one statement."""
-    given = list(values)
-    found: list[Row[*tuple[Any, ...]]] = []
-    for start in range(0, len(given), MOST_VALUES):
-        found += connection.execute(query, {name: given[start : start + MOST_VALUES]}).all()
-    return found
+    """Return the rows of a query with `in_list(…, name)` for any number of values.
+
+    SQLite limits the number of values in one statement.
+    """
+    listed = list(values)
+    rows: list[Row[*tuple[Any, ...]]] = []
+    for start in range(0, len(listed), MOST_VALUES):
+        rows += connection.execute(query, {name: listed[start : start + MOST_VALUES]}).all()
+    return rows
 
 
 def row_by_row(connection: Runs) -> None:
     """Make the rest of this transaction look up rows by index, one after the other, as SQLite does.
 
-    PostgreSQL does not know how few rows a step down a tree brings, and would read the whole table at each.
+    PostgreSQL cannot estimate how few rows a step down a tree yields, and would read the whole table at each.
     """
     if isinstance(connection, Connection) and connection.dialect.name == "postgresql":
         connection.execute(select(*(func.set_config(f"enable_{how}", "off", True) for how in ("hashjoin", "mergejoin", "seqscan"))))
 
 
 def driver_rows(connection: Connection, query: Executable, step: int | Callable[[], int]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Yield the rows of a query as the driver gives them, `step` at a time, and never more of them in memory."""
+    """Yield the rows of a query as the driver returns them, `step` at a time, with at most that number in memory."""
     with connection.execute(query, execution_options=LITTLE_BY_LITTLE) as result:
         while rows := result.cursor_strategy.fetchmany(result, result.cursor, step if isinstance(step, int) else step()):
             yield rows
 
 
 class Upsert:
-    """Inserts rows; where the key is there already, changes the row to what `changes` makes of the given row."""
+    """Insert rows. If the key exists, update the row to the result of `changes` for the given row."""
 
     def __init__(self, table: Table, key: Sequence[str], changes: Callable[[Excluded], Mapping[str, Any]]) -> None:
         on_sqlite, on_postgresql = sqlite.insert(table), postgresql.insert(table)
@@ -188,17 +203,18 @@ class Upsert:
         }
 
     def __call__(self, connection: Connection, rows: Rows) -> None:
-        """Insert or change `rows`."""
+        """Insert or update `rows`."""
         if rows:
             connection.execute(self._statements[connection.dialect.name], list(rows))
 
 
 class BulkInsert:
-    """Inserts rows at the speed of the driver: plain tuples in the order of the table's columns."""
+    """Insert rows at the speed of the driver: plain tuples in the order of `columns`, by default the table's columns."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._names = [column.name for column in table.columns]
+    def __init__(self, table: Table, columns: Sequence[str] | None = None) -> None:
+        self._names = list(columns or table.columns.keys())
+        # `insert` orders its values by the columns of its table.
+        self._table = table_clause(table.name, *(column(name, table.columns[name].type) for name in self._names))
         self._compiled: dict[str, str] = {}
 
     def __call__(self, connection: Runs, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -210,7 +226,7 @@ class BulkInsert:
         elif len(rows) <= FEW or isinstance(connection, DriverConnection):
             connection.exec_driver_sql(self._statement(connection), [dict(zip(self._names, row, strict=True)) for row in rows])
         else:
-            from headrace.store.dialects.postgresql import copy  # late: the driver is an extra
+            from headrace.store.dialects.postgresql import copy  # imported late because the driver is an extra
 
             quoted = ", ".join(map(connection.dialect.identifier_preparer.quote, self._names))
             copy(connection, f"COPY {self._table.name} ({quoted}) FROM STDIN", rows)
@@ -224,10 +240,10 @@ class BulkInsert:
 
 
 class ValuesQuery:
-    """Runs `query` over a table `given` of the rows that come along: one statement however many they are.
+    """Run `query` over a table `given` of the rows passed to the call, as one statement however many they are.
 
-    `columns` are its names, each with PostgreSQL's type. Write `FROM given CROSS JOIN …`: SQLite then looks each row up by an index,
-    where it would read the whole table for a list of pairs.
+    `columns` maps its names to PostgreSQL's types. Write `FROM given CROSS JOIN …`: SQLite then looks up each
+    row by an index. Otherwise it would read the whole table for a list of pairs.
     """
 
     def __init__(self, columns: Mapping[str, str], query: str) -> None:
@@ -235,10 +251,10 @@ class ValuesQuery:
         self._query = query
 
     def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[Row[*tuple[Any, ...]]]:
-        """Yield what the query finds for `rows`, a part of them at a time."""
-        most = MOST_VALUES // len(self._columns)
-        for start in range(0, len(rows), most):
-            yield from self._run(connection, rows[start : start + most])
+        """Yield the rows that the query finds for `rows`, in several parts."""
+        batch_size = MOST_VALUES // len(self._columns)
+        for start in range(0, len(rows), batch_size):
+            yield from self._run(connection, rows[start : start + batch_size])
 
     def _run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         names = ", ".join(self._columns)
@@ -253,9 +269,10 @@ class ValuesQuery:
 
 
 class DriverStatement:
-    """A statement as the driver takes it, for those that bring thousands of values: nothing is done to each of them on the way.
+    """A statement in the driver's notation, for callers with thousands of values. It processes no single value.
 
-    `:name` stands for a value, and `IN :name` for any of a list, at most MOST_VALUES long; `lists` has PostgreSQL's type of its values.
+    `:name` stands for a value, and `IN :name` for any of a list of at most MOST_VALUES values. `lists` maps a
+    list to PostgreSQL's type of its values.
     """
 
     def __init__(self, query: str, *, postgresql: str | None = None, **lists: str) -> None:
@@ -268,13 +285,17 @@ class DriverStatement:
         )
 
     def __call__(self, connection: Runs, **given: Any) -> Found:
-        """Run it; a list may be any sequence."""
+        """Run the statement. A list may be any sequence."""
         if connection.dialect.name == "sqlite":
             return connection.exec_driver_sql(*self._on_sqlite(given))
         return connection.exec_driver_sql(self._postgresql, {**given, **{name: list(given[name]) for name in self._lists}})
 
     def each(self, connection: Runs, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run it for each row of values, in the order in which the query names them; each once, and none a list."""
+        """Run the statement for each row of values.
+
+        The values are in the order in which the query names them. The query names each once, and none is a
+        list.
+        """
         if not rows:
             return
         if connection.dialect.name == "sqlite":

@@ -1,16 +1,16 @@
-"""Appending to the log: batches of events, dead letters, spills and receipts in, a contiguous `seq` and one status for each item out.
+"""Append batches of events, dead letters, spills and receipts to the log: each event gets the next `seq`, each item a status.
 
 The law, under the writer's transaction:
-- an item counts only where every trigger it names is held by the sender at the epoch it says, or was last, before it changed or went,
-  and by nobody since; otherwise it is fenced and leaves nothing;
-- an event is in the log once for each (source, id); a repeat adds the firings that are missing, as redeliveries, and nothing else, and to
-  an event that the log has forgotten not even those; one with another payload is counted for its triggers;
-- `leader_seq` is the leader's place in the log if it was there first, and -1 if it was not;
-- the triggers' counters move in the same commit;
-- receipts are recorded last, since they account for what was stored;
-- what fires a trigger that a task run waits for goes to the run, and not into the log;
-- a batch for more task runs than one transaction lets continue is `UnresolvedBatch` until the last of them has its event.
-Batches that wait together are appended together, in the order in which they came.
+- An item is stored only if the sender holds all of its triggers at the given epochs. A trigger that was changed or removed counts as held
+  by its last holder until another job acquires it. All other items are fenced and change nothing.
+- The log has one event for each (source, id). A repeat adds its missing firings, as redeliveries, and nothing else. A repeat of a pruned
+  event adds nothing. A repeat with another payload is counted for its triggers.
+- `leader_seq` is the leader's `seq` if the log had the leader first, and -1 otherwise.
+- The triggers' counters change in the same commit.
+- Receipts are recorded last, because they account for the stored items.
+- An event of a trigger that a task run waits for goes to the run, and not into the log.
+- A batch that resumes more task runs than one transaction may is an `UnresolvedBatch` until the last of them has its event.
+Batches that wait together are appended together, in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress
+from operator import itemgetter
 
 from sqlalchemy import Connection, bindparam, case, select, update
 
@@ -38,12 +39,17 @@ from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.log import events, firings, pruned_event_keys
 from headrace.store.task_runs.deliveries import Delivery, RunDeliveries
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
+from headrace.wire.event_schema import EVENT_COLUMNS
 from headrace.wire.log import NO_LEADER_SEQ
 
-MOST_PARAMETERS = 10_000
+MAX_PARAMETERS = 10_000
+"""Values of one query."""
 
-_events = BulkInsert(events)
-_PAYLOAD = list(events.c.keys()).index("payload")
+_SENT = tuple(column.name for column in EVENT_COLUMNS if column.sent)
+_ROW = ("seq", "key", "leader_key", "leader_seq", "occurred", "received", *_SENT)
+_PAYLOAD = _ROW.index("payload")
+_sent_values = itemgetter(*_SENT)
+_events = BulkInsert(events, _ROW)
 _firings = BulkInsert(firings)
 
 _running = select(jobs.c.id).where(jobs.c.state == "running", in_list(jobs.c.id, "ids"))
@@ -55,7 +61,7 @@ _pruned_event_keys = select(pruned_event_keys.c.key, pruned_event_keys.c.seq).wh
 _fired = select(firings.c.seq, firings.c.trigger_id).where(in_list(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
-# One that fires has not failed; one that no job holds, or that is parked, stays what it is.
+# A trigger that fires has not failed. One that no job holds, or that is parked, keeps its state.
 _state = case((triggers.c.job_id.is_not(None) & (triggers.c.state != "parked"), "running"), else_=triggers.c.state)
 _count_fired = (
     update(triggers)
@@ -66,7 +72,7 @@ _count_fired = (
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch with all that can be worked out before the writer's turn. `keys` is None where an event is invalid."""
+    """A batch with everything that needs no transaction. The key of an invalid event is missing (None)."""
 
     job_id: int
     batch: EventBatch
@@ -78,31 +84,31 @@ class PreparedBatch:
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedBatch:
-    """The answer to a batch of which nothing is stored but what some task runs wait for: append it again, with `delivered`."""
+    """The result of a batch of which only events for some task runs are stored so far. Append it again with `delivered`."""
 
     delivered: Set[int]
 
 
 @dataclass(slots=True)
 class _Append:
-    """What one transaction adds."""
+    """The rows that one transaction adds."""
 
     head: int
     now: int
     known: dict[bytes, int]
-    gone: set[int]
+    pruned: set[int]
     rows: list[tuple[object, ...]] = field(default_factory=list)
     repeats: set[tuple[int, int]] = field(default_factory=set)
     repeated: list[tuple[int, EventItem]] = field(default_factory=list)
     fired: dict[tuple[int, int], None] = field(default_factory=dict)
 
-    def add_batch(self, prepared: PreparedBatch, mine: set[int], delivery: Delivery) -> list[ItemStatus]:
-        """Add the events of a batch whose triggers are `mine`, but for those of task runs; return a status for each."""
+    def add_batch(self, prepared: PreparedBatch, allowed_triggers: set[int], delivery: Delivery) -> list[ItemStatus]:
+        """Add the events of a batch that have only `allowed_triggers`, except those for task runs. Return a status for each event."""
         statuses: list[ItemStatus] = []
         for item, key, leader in zip(prepared.batch.events, prepared.keys, prepared.leaders, strict=True):
             if key is None:
                 statuses.append("invalid")
-            elif mine.issuperset(item.firings):
+            elif allowed_triggers.issuperset(item.firings):
                 statuses.append(delivery.status(item) or self.add(item, key, leader))
             else:
                 statuses.append("fenced")
@@ -111,23 +117,24 @@ class _Append:
     def add(self, item: EventItem, key: EventKey, leader: EventKey | None) -> ItemStatus:
         seq = self.known.get(key)
         if seq is not None:
-            for trigger in () if seq in self.gone else item.firings:
+            for trigger in () if seq in self.pruned else item.firings:
                 if (seq, trigger) not in self.fired:
                     self.repeats.add((seq, trigger))
-            if seq not in self.gone:
+            if seq not in self.pruned:
                 self.repeated.append((seq, item))
             return "duplicate"
         self.head = seq = self.head + 1
         leader_seq = NO_LEADER_SEQ if leader is None else self.known.get(leader, NO_LEADER_SEQ)
         self.known[key] = seq
-        self.rows.append(_row(item, seq, key, leader, leader_seq, self.now))
+        occurred = self.now if item.occurred is None else micros(item.occurred)
+        self.rows.append((seq, key, leader, leader_seq, occurred, self.now, *_sent_values(vars(item))))  # as in _ROW
         for trigger in item.firings:
             self.fired[seq, trigger] = None
         return "stored"
 
 
 def prepare(job_id: int, batch: EventBatch) -> PreparedBatch:
-    """Work out the keys of a batch, and which of its events cannot be stored at all."""
+    """Compute the keys of a batch, and find its invalid events."""
     keys = [event_key(item.source, item.id) if is_valid_event(item) else None for item in batch.events]
     leaders = [_leader(item) if key is not None else None for item, key in zip(batch.events, keys, strict=True)]
     return PreparedBatch(job_id, batch, keys, leaders)
@@ -136,21 +143,24 @@ def prepare(job_id: int, batch: EventBatch) -> PreparedBatch:
 def append(
     connection: Connection, batches: Sequence[PreparedBatch], now: int, delivered: Callable[[], None]
 ) -> list[BatchStored | Fenced | UnresolvedBatch]:
-    """Append the batches in one transaction; a batch whose job has ended answers `Fenced`. `delivered`: a task run got an event."""
+    """Append the batches in one transaction. The result of a batch is `Fenced` if its job has ended.
+
+    `delivered` is called if a task run got an event.
+    """
     allowed, waits = _allowed(connection, batches)
     deliveries = RunDeliveries(connection, waits, now)
     head = connection.execute(_head).scalar_one()
     log = _Append(head, now, *_lookup(connection, batches))
-    letters = DeadLetterInserts(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
+    dead_letters = DeadLetterInserts(connection, [item for prepared in batches for item in prepared.batch.dead_letters], now)
     spills = Spills(connection, [item for prepared in batches for item in prepared.batch.spills], now)
     answers: list[BatchStored | Fenced | UnresolvedBatch] = []
     claims: list[ReceiptBatch] = []
     recorded: list[tuple[list[bool], list[ReceiptStatus]]] = []
-    for prepared, mine in zip(batches, allowed, strict=True):
-        if mine is None:
+    for prepared, allowed_triggers in zip(batches, allowed, strict=True):
+        if allowed_triggers is None:
             answers.append(Fenced(f"Job {prepared.job_id} has ended.", hint="Register a new job.", status=409, problem="fenced"))
             continue
-        delivery = deliveries.deliver(_deliverable(prepared, mine), prepared.delivered)
+        delivery = deliveries.deliver(_deliverable(prepared, allowed_triggers), prepared.delivered)
         if not delivery.finished:
             answers.append(UnresolvedBatch(delivery.fired))
             continue
@@ -160,27 +170,27 @@ def append(
         recorded.append((valid, []))
         answers.append(
             BatchStored.model_construct(
-                events=log.add_batch(prepared, mine, delivery),
-                dead_letters=letters.add(prepared.batch.dead_letters, mine),
-                spills=spills.add(prepared.batch.spills, mine),
+                events=log.add_batch(prepared, allowed_triggers, delivery),
+                dead_letters=dead_letters.add(prepared.batch.dead_letters, allowed_triggers),
+                spills=spills.add(prepared.batch.spills, allowed_triggers),
                 receipts=recorded[-1][1],
             )
         )
     _write(connection, log, head)
     if deliveries:
         delivered()
-    letters.write(connection)
+    dead_letters.write(connection)
     spills.write(connection)
-    for (valid, told), known in zip(recorded, record(connection, claims, now), strict=True):
+    for (valid, statuses), known in zip(recorded, record(connection, claims, now), strict=True):
         answered = iter(known)
-        told.extend(next(answered) if fits else "invalid" for fits in valid)
+        statuses.extend(next(answered) if fits else "invalid" for fits in valid)
     return answers
 
 
-def _deliverable(prepared: PreparedBatch, mine: set[int]) -> Iterator[EventItem]:
-    """Yield the valid events of a batch whose triggers are all `mine`."""
+def _deliverable(prepared: PreparedBatch, allowed_triggers: set[int]) -> Iterator[EventItem]:
+    """Yield the valid events of a batch that have only `allowed_triggers`."""
     for item, key in zip(prepared.batch.events, prepared.keys, strict=True):
-        if key is not None and mine.issuperset(item.firings):
+        if key is not None and allowed_triggers.issuperset(item.firings):
             yield item
 
 
@@ -189,10 +199,10 @@ def _leader(item: EventItem) -> EventKey | None:
 
 
 def _allowed(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[list[set[int] | None], dict[int, str]]:
-    """Return, for each batch, the triggers whose lease it may use (None where its job has ended), and which task run waits for which."""
+    """Return, for each batch, the triggers that it may use (None if its job has ended); and the task runs that wait, by trigger."""
     running = {row.id for row in rows_among(connection, _running, "ids", {prepared.job_id for prepared in batches})}
     named = {trigger for prepared in batches for trigger in prepared.batch.epochs if trigger in INT64}
-    # Of a trigger that changed or went and that no job has claimed since, what its last holder still has to say was true.
+    # The last holder of a changed or removed trigger may still store its results until another job acquires the trigger.
     rows = rows_among(connection, _leases, "ids", named)
     held = {(row.id, row.revoked_job_id if row.job_id is None else row.job_id, row.epoch) for row in rows}
     allowed = [
@@ -205,47 +215,26 @@ def _allowed(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[
 
 
 def _lookup(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[dict[bytes, int], set[int]]:
-    """Return the `seq` of each event that a batch repeats or follows, and which of them the log has forgotten."""
+    """Return the `seq` of each event that a batch repeats or follows, and the seqs of the pruned ones."""
     keys = list({key for prepared in batches for key in (*prepared.keys, *prepared.leaders) if key is not None})
-    found: dict[bytes, int] = {}
-    for start in range(0, len(keys), MOST_PARAMETERS):
-        found.update((row[0], row[1]) for row in connection.execute(_known, {"keys": keys[start : start + MOST_PARAMETERS]}))
-    gone: dict[bytes, int] = {}
+    seqs_by_key: dict[bytes, int] = {}
+    for start in range(0, len(keys), MAX_PARAMETERS):
+        seqs_by_key.update((row[0], row[1]) for row in connection.execute(_known, {"keys": keys[start : start + MAX_PARAMETERS]}))
+    pruned: dict[bytes, int] = {}
     if last_pruned_seq(connection):
-        others = [key for key in keys if key not in found]
-        for start in range(0, len(others), MOST_PARAMETERS):
-            some = others[start : start + MOST_PARAMETERS]
-            gone.update((row[0], row[1]) for row in connection.execute(_pruned_event_keys, {"keys": some}))
-    return found | gone, set(gone.values())
-
-
-def _row(item: EventItem, seq: int, key: EventKey, leader: EventKey | None, leader_seq: int, now: int) -> tuple[object, ...]:
-    return (
-        seq,
-        key,
-        leader,
-        leader_seq,
-        item.source,
-        item.id,
-        item.type,
-        item.subject,
-        now if item.occurred is None else micros(item.occurred),
-        now,
-        item.follows,
-        item.trace,
-        item.payload,
-        item.stream,
-        item.lane,
-        item.position,
-    )
+        others = [key for key in keys if key not in seqs_by_key]
+        for start in range(0, len(others), MAX_PARAMETERS):
+            page = others[start : start + MAX_PARAMETERS]
+            pruned.update((row[0], row[1]) for row in connection.execute(_pruned_event_keys, {"keys": page}))
+    return seqs_by_key | pruned, set(pruned.values())
 
 
 def _write(connection: Connection, log: _Append, head: int) -> None:
     repeats = [pair for pair in log.repeats if pair not in log.fired]
     seqs = list({seq for seq, _ in repeats if seq <= head})
     there: set[tuple[int, int]] = set()
-    for start in range(0, len(seqs), MOST_PARAMETERS):
-        there.update((row[0], row[1]) for row in connection.execute(_fired, {"seqs": seqs[start : start + MOST_PARAMETERS]}))
+    for start in range(0, len(seqs), MAX_PARAMETERS):
+        there.update((row[0], row[1]) for row in connection.execute(_fired, {"seqs": seqs[start : start + MAX_PARAMETERS]}))
     later = [pair for pair in repeats if pair not in there]
     fired = [*log.fired, *later]
     _events(connection, log.rows)

@@ -1,4 +1,4 @@
-"""Events that came again with another payload: the first stays, and each other one is counted for the triggers that fired it."""
+"""Conflicts: events that came again with another payload. The first one stays, and the others are counted for their triggers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events
 from headrace.wire.custody.events import EventItem
 
-MAX_AT_ONCE = 500
-"""Payloads that are read at once to be compared."""
+MAX_PAYLOADS = 500
+"""Payloads of one query."""
 
 _payloads = select(events.c.seq, events.c.payload).where(in_list(events.c.seq, "seqs"))
 _count = update(triggers).where(triggers.c.id == bindparam("trigger")).values(conflicts=triggers.c.conflicts + bindparam("times"))
@@ -23,11 +23,11 @@ log = structlog.get_logger(__name__)
 
 
 def count_conflicts(connection: Connection, repeated: Sequence[tuple[int, EventItem]], added: Mapping[int, str]) -> None:
-    """Count the repeats whose payload is not that of the event; `repeated` has its seq, `added` the payloads that are not stored yet."""
+    """Count repeats with another payload than their event. `repeated` has the event's seq, `added` the payloads of this transaction."""
     times: Counter[int] = Counter()
     example: EventItem | None = None
-    for start in range(0, len(repeated), MAX_AT_ONCE):
-        part = repeated[start : start + MAX_AT_ONCE]
+    for start in range(0, len(repeated), MAX_PAYLOADS):
+        part = repeated[start : start + MAX_PAYLOADS]
         known = {row[0]: row[1] for row in connection.execute(_payloads, {"seqs": list({seq for seq, _ in part} - added.keys())})}
         for seq, item in part:
             if item.payload != (known[seq] if seq in known else added.get(seq, item.payload)):

@@ -1,4 +1,4 @@
-"""How far back the log goes, for people."""
+"""The part of the log that is not pruned."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _first_after = select(events.c.received).where(events.c.seq > bindparam("seq")).
 
 
 def log_extent(connection: Connection, top: int) -> LogExtent:
-    """Return what the log has without a gap; `top` is its head."""
-    gone = last_pruned_seq(connection)
-    return LogExtent(first=gone + 1, head=top, since=came_after(connection, gone))
+    """Return the part of the log without gaps. `top` is its head."""
+    pruned = last_pruned_seq(connection)
+    return LogExtent(first=pruned + 1, head=top, since=received_after(connection, pruned))
 
 
-def came_after(connection: Connection, seq: int) -> datetime | None:
-    """Return when the first event after `seq` came; None where there is none."""
+def received_after(connection: Connection, seq: int) -> datetime | None:
+    """Return the time at which the first event after `seq` was stored, or None if there is no later event."""
     received = connection.execute(_first_after, {"seq": seq}).scalar_one_or_none()
     return None if received is None else moment(received)

@@ -15,15 +15,15 @@ _events = select(events.c.seq, events.c.key, events.c.leader_key).where(in_list(
 
 
 def find_leaders(connection: Connection, keys: Sequence[bytes], project: str | None) -> list[FoundLeader]:
-    """Return those of the events that the log has; triggers of `project` only (None: of all) that fired before the event was stored."""
+    """Return the given events that the log has, with the triggers of `project` (None: of all) that fired before they were stored."""
     rows = rows_among(connection, _events, "keys", set(keys))
-    told = told_firings(connection, sorted(row.seq for row in rows))
-    names = trigger_names(connection, {trigger for fired in told.values() for trigger in fired}, project)
+    firings_by_seq = told_firings(connection, sorted(row.seq for row in rows))
+    names = trigger_names(connection, {trigger for fired in firings_by_seq.values() for trigger in fired}, project)
     return [
         FoundLeader(
             key=bytes(row.key),
             leader=None if row.leader_key is None else bytes(row.leader_key),
-            triggers=[names[trigger] for trigger, since in told.get(row.seq, {}).items() if not since and trigger in names],
+            triggers=[names[trigger] for trigger, since in firings_by_seq.get(row.seq, {}).items() if not since and trigger in names],
         )
         for row in rows
     ]

@@ -1,1 +1,1 @@
-"""The ordering in SQL."""
+"""Store the causal ordering in SQL."""

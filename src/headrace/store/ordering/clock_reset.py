@@ -1,8 +1,9 @@
-"""A scope's clock that is set back. Moments that it gave out and that lie ahead become the moment it is set to, some in each transaction.
+"""Set a scope's clock back. Stored moments in the future become the moment of the reset, some per transaction.
 
-The law: the core's ordering, and each copy of it, changes at once. Rows follow, a slice in each transaction; who reads a row before its
-turn takes the earlier of its moment and the one that the clock was set to. What the scope gave out since stays: it has a higher seq, or
-number. Nothing is claimed before all rows have changed, so events are claimed in the order in which one transaction would have left them.
+Invariant: the core's ordering and each copy of it change immediately. Rows follow, a slice per transaction. A reader
+of an unchanged row takes the earlier of its moment and the moment of the reset. Moments stored after the reset stay,
+because their seq or number is higher. Events are claimed only after all rows have changed. Their order is therefore
+the same as if one transaction had changed all rows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.core.ordering.snapshot import SnapshotEvent
 from headrace.store.dialects.statements import DriverStatement, Runs
 from headrace.store.ordering import statements as sql
 
-# The latest moments first: those given out since are the earliest. A row that changed is not found again.
+# The latest moments first: those stored after the reset are the earliest. A changed row no longer matches.
 _FOUND: Final = {
     "since": "state = 'waiting' AND since > :now ORDER BY since DESC",
     "ready": "state = 'ready' AND due > :now ORDER BY due DESC",
@@ -37,9 +38,9 @@ def _statement(state: str) -> DriverStatement:
 
 
 ALL: Final = tuple(_FOUND)
-"""The kinds of moments that a scope has."""
+"""The kinds of moments that a scope stores."""
 WALL: Final = ("ready", "claimed")
-"""Those that are always on the wall clock. The others are on the steady clock of the scope, if it has one."""
+"""The kinds that always use the wall clock. The other kinds use the scope's steady clock, if it has one."""
 _statements: Final = {state: _statement(state) for state in _FOUND}
 _STATES: Final = ", ".join(f"'{state}'" for state in _FOUND)
 _left = DriverStatement(
@@ -49,25 +50,25 @@ _any_left = DriverStatement(f"SELECT 1 FROM ordering_releases WHERE scope_id = :
 
 
 def begin(connection: Runs, scope: int, states: Iterable[str], now: int, *, head: int, lost: int) -> None:
-    """Note that moments of these kinds which lie ahead become `now`: those up to the seq `head`, and up to the lost leader `lost`."""
-    key = uuid4().bytes  # a clock may be set back again before this is done
+    """Record that future moments of these kinds become `now` (µs), up to the seq `head` and the lost leader `lost`."""
+    key = uuid4().bytes  # unique: the clock may be set back again before this reset is complete
     rows = [(scope, key, state, lost if state == "given up" else head, now, "", None) for state in states]
     sql.add_releases(connection, rows)
     sql.set_releasing(connection, scope=scope)
 
 
 def is_left(connection: Runs, scope: int) -> bool:
-    """Whether moments are left to later transactions."""
+    """Return whether moments are left to later transactions."""
     return bool(_any_left(connection, scope=scope).all())
 
 
 def go_on(connection: Runs, scope: int, lease: int) -> bool:
-    """Change some moments, at most RELEASED_EVENTS; False if none were left. `lease` is how long a claim lasts (µs)."""
+    """Change at most RELEASED_EVENTS moments. Return False if none were left. `lease` is the duration of a claim (µs)."""
     room, ended = sql.RELEASED_EVENTS, False
     left = _left(connection, scope=scope).all()
     for key, state, last, now in left:
-        given = {"scope": scope, "last": last, "now": now, "lease": now + lease, "most": room}
-        room -= _statements[state](connection, **given).rowcount
+        parameters = {"scope": scope, "last": last, "now": now, "lease": now + lease, "most": room}
+        room -= _statements[state](connection, **parameters).rowcount
         if room <= 0:
             break
         sql.end_releases(connection, scope=scope, state=state, keys=[key])
@@ -78,20 +79,23 @@ def go_on(connection: Runs, scope: int, lease: int) -> bool:
 
 
 class Moments:
-    """The moments that remain after a clock was set back, for readers of rows that have not changed yet."""
+    """The moments that apply after a reset of the clock, for readers of rows that are not changed yet."""
 
     def __init__(self, connection: Runs, scope: int) -> None:
         self._left = [(state, last, now) for _, state, last, now in _left(connection, scope=scope).all()]
 
     def events(self, waiting: Sequence[SnapshotEvent]) -> list[SnapshotEvent]:
-        """Return waiting events with the moments that they have once all is done."""
+        """Return waiting events with the moments that they have after the reset is complete."""
         changed = list(waiting)
         for last, now in self._of("since"):
             changed = [one._replace(since=now) if one.seq <= last and one.since > now else one for one in changed]
         return changed
 
     def given_up(self, rows: Iterable[tuple[int, bytes, int]]) -> Mapping[bytes, int]:
-        """Return, from rows of (number, key, at), when leaders were given up once all is done."""
+        """Return the moments at which leaders were given up, by key.
+
+        `rows` are (number, key, at). The result is as after the complete reset.
+        """
         listed = list(rows)
         for last, now in self._of("given up"):
             listed = [(number, key, now if number <= last and at > now else at) for number, key, at in listed]

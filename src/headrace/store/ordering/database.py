@@ -1,4 +1,7 @@
-"""A database that holds nothing but orderings: one connection by the driver alone, in the thread of its one writer."""
+"""Open a database that holds only ordering stores.
+
+Its one writer has its own thread and one connection, which uses the driver directly, without SQLAlchemy.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
-from headrace.store.db.errors import told
+from headrace.store.db.errors import translate_errors
 from headrace.store.db.writer import Writer
 from headrace.store.dialects.clock import wall_clock
 from headrace.store.dialects.driver import DriverConnection, PostgresqlDriver, direct
@@ -25,22 +28,25 @@ DRIFT_MICROS = 50_000
 
 
 class StandaloneDatabase:
-    """One database: works run one after the other in the writer's thread, and those that wait together share a transaction."""
+    """A database with one writer.
+
+    Works run one after the other in the writer's thread. Works that wait together share a transaction.
+    """
 
     def __init__(self, url: str, prepare: Callable[[Connection], int]) -> None:
-        """Open it, and make its tables; `prepared` is what `prepare` gave.
+        """Open the database and create its tables. `prepared` is the result of `prepare`.
 
         Raises:
-            SettingsError: The URL is none that Headrace understands.
+            SettingsError: The URL is invalid or not supported.
             ResourceError: The database cannot be opened or written.
         """
         self.url = parsed(url)
         self._readers, writing = engines(self.url)
         try:
-            with told(self.url), writing.begin() as connection:
+            with translate_errors(self.url), writing.begin() as connection:
                 metadata.create_all(connection, tables=ORDERING_TABLES)
                 self.prepared = prepare(connection)
-            with told(self.url):
+            with translate_errors(self.url):
                 self._direct = direct(self.url)
         finally:
             writing.dispose()
@@ -50,20 +56,21 @@ class StandaloneDatabase:
             self._direct.moment = clock.told
         self._inside: int | None = None
         self._writer = Writer(cast(Engine, self._direct))
-        self.write(lambda connection: connection.exec_driver_sql("SELECT 1").all())  # the first transaction brings the database's time
+        # the first transaction fetches the database's time
+        self.write(lambda connection: connection.exec_driver_sql("SELECT 1").all())
 
     def locks(self) -> Locks:
-        """Return the locks of this database on events in hand."""
+        """Return the locks of this database on events in progress."""
         if isinstance(self._direct, PostgresqlDriver):
             return SessionLocks(self._direct)
         return FileLocks(self._direct, f"{self.url.database}-in-hand")
 
     def when_undone(self, call: Callable[[], None]) -> None:
-        """Call `call` when a transaction was not kept."""
+        """Call `call` whenever a transaction is rolled back."""
         self._direct.rolled_back = call
 
     def submit(self, work: Callable[[DriverConnection], T]) -> Future[T]:
-        """Queue `work` for the writer; the future has its answer once it is durable."""
+        """Queue `work` for the writer. The future has its result once the commit is durable."""
 
         def run(connection: Any) -> T:
             self._inside = get_ident()
@@ -76,33 +83,36 @@ class StandaloneDatabase:
 
     @property
     def inside(self) -> bool:
-        """Whether the caller is within a work: what it writes is part of that."""
+        """Return whether the caller runs within a work, whose transaction its writes then join."""
         return self._inside == get_ident()
 
     def write(self, work: Callable[[DriverConnection], T]) -> T:
-        """Run `work` in the writer's transaction and wait until it is durable; within another work, it is part of that."""
+        """Run `work` in the writer's transaction and wait until it is durable. Within another work, join its transaction."""
         if self._inside == get_ident():
             return work(self._direct)
         return self.submit(work).result()
 
     @contextmanager
     def reading(self) -> Iterator[Connection | DriverConnection]:
-        """Give what reads one moment of the database."""
+        """Yield a connection to one snapshot of the database."""
         if self._inside == get_ident():
             yield self._direct
         else:
-            with told(self.url), self._readers.connect() as connection:
+            with translate_errors(self.url), self._readers.connect() as connection:
                 yield connection
 
     def close(self) -> None:
-        """Finish what is queued and close every connection."""
+        """Finish the queued works and close every connection."""
         self._writer.close()
         self._direct.close()
         self._readers.dispose()
 
 
 class _ServerClock:
-    """Tells the server's time in µs: each transaction brings it along, and this machine's monotonic clock counts on between them."""
+    """The server's time in µs.
+
+    Each transaction fetches it, and the host's monotonic clock continues it in between.
+    """
 
     def __init__(self) -> None:
         self._ahead: int | None = None
@@ -111,7 +121,7 @@ class _ServerClock:
         return time.time_ns() // 1000 if self._ahead is None else time.monotonic_ns() // 1000 + self._ahead
 
     def told(self, moment: int, before: int, after: int) -> None:
-        """Take a moment that the server told between two moments of the monotonic clock."""
-        least, most = moment - after, moment - before
-        if self._ahead is None or not least - DRIFT_MICROS <= self._ahead <= most + DRIFT_MICROS:
-            self._ahead = most
+        """Record a server time that was read between two readings of the monotonic clock."""
+        lower, upper = moment - after, moment - before
+        if self._ahead is None or not lower - DRIFT_MICROS <= self._ahead <= upper + DRIFT_MICROS:
+            self._ahead = upper

@@ -1,7 +1,7 @@
-"""Locks on events in hand: they end with the process that has them, so no clock says who may handle an event.
+"""Lock events in progress. The locks end with their process, so no clock decides which process may handle an event.
 
-A lease alone cannot tell a slow handler from a dead one, and is wrong where clocks are apart. A claim by rows is therefore taken up under
-the lock of its event; an event that came a moment ago, of which no row says anything, is in hand by its lock alone.
+A lease alone cannot distinguish a slow handler from a dead one, and it fails where clocks differ. A claim by rows is
+therefore combined with the lock of its event. A new event without a row is in progress by its lock alone.
 """
 
 from __future__ import annotations
@@ -17,31 +17,34 @@ from typing_extensions import override
 from headrace.store.dialects.driver import DriverConnection, PostgresqlDriver
 
 MOST_LOCKS: Final = 500
-"""So many are held by one ordering at once: PostgreSQL has some thousands for all its sessions. What is beyond goes by its lease."""
+"""Maximum locks of one ordering store: PostgreSQL has several thousand for all sessions.
+
+Further events rely on their lease.
+"""
 _OFFSETS: Final = (1 << 62) - 1
 
 
 class Locks(Protocol):
-    """Locks by number (64 bits, signed). They are used by one thread."""
+    """Locks by number (signed, 64 bits), for use by one thread."""
 
     def ask(self, numbers: Iterable[int]) -> Callable[[], set[int]]:
-        """Ask for locks; what is returned tells, when called, which of them another process has."""
+        """Request locks. Return a function that returns the numbers that another process holds."""
         ...
 
     def take(self, numbers: Iterable[int]) -> set[int]:
-        """Take locks; return which of them another process has."""
+        """Acquire locks. Return the numbers that another process holds."""
         return self.ask(numbers)()
 
     def undo(self) -> None:
-        """Release the locks of the transaction that was undone."""
+        """Release the locks acquired in the transaction that was rolled back."""
         ...
 
     def holds(self, number: int) -> bool:
-        """Whether a lock is ours, and was without a break."""
+        """Return whether this process holds the lock, without interruption since its acquisition."""
         ...
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Release locks when the transaction is durable, or at once if none has begun."""
+        """Release locks after the commit is durable, or immediately if no transaction has begun."""
         ...
 
     def close(self) -> None:
@@ -50,7 +53,11 @@ class Locks(Protocol):
 
 
 class _File:
-    """A file whose bytes are locked. A process loses all of its locks when it closes the file once, so it opens it once."""
+    """A file with locked bytes.
+
+    A process loses all its locks on a file when it closes any descriptor of it. Each process therefore opens the file
+    once.
+    """
 
     opened: ClassVar[dict[tuple[int, str], _File]] = {}
     door: ClassVar[Lock] = Lock()
@@ -62,7 +69,7 @@ class _File:
 
     @classmethod
     def of(cls, path: str) -> _File:
-        """Return the file of this process; `leave` it when done."""
+        """Return this process's open file. Call `leave` after use."""
         with cls.door:
             file = cls.opened.get((os.getpid(), path))
             if file is None:
@@ -95,7 +102,7 @@ class _File:
 
 
 class FileLocks(Locks):
-    """Locks on bytes of a file beside the SQLite file."""
+    """Locks on bytes of a file next to the SQLite file."""
 
     def __init__(self, database: DriverConnection, path: str) -> None:
         self._database = database
@@ -129,8 +136,8 @@ class FileLocks(Locks):
 
     @override
     def release(self, numbers: Iterable[int]) -> None:
-        gone = [number for number in numbers if number in self._mine]
-        self._database.after_commit(lambda: self._release(gone))
+        released = [number for number in numbers if number in self._mine]
+        self._database.after_commit(lambda: self._release(released))
 
     @override
     def close(self) -> None:
@@ -144,7 +151,7 @@ class FileLocks(Locks):
 
 
 class SessionLocks(Locks):
-    """PostgreSQL's advisory locks of our session: gone when it ends, as the server sees it."""
+    """PostgreSQL's advisory locks of this session. The server releases them when it sees the session end."""
 
     def __init__(self, database: PostgresqlDriver) -> None:
         self._database = database
@@ -156,14 +163,14 @@ class SessionLocks(Locks):
         session = self._database.connected
         if any(mine != session for mine in self._mine.values()):
             self._mine = {number: mine for number, mine in self._mine.items() if mine == session}
-        wanted = list(dict.fromkeys(numbers))[: MOST_LOCKS - len(self._mine)]
-        denied = {number for number in wanted if number in self._mine}
-        asked = [number for number in wanted if number not in denied]
-        if not asked:
+        requested = list(dict.fromkeys(numbers))[: MOST_LOCKS - len(self._mine)]
+        denied = {number for number in requested if number in self._mine}
+        candidates = [number for number in requested if number not in denied]
+        if not candidates:
             return lambda: denied
         self._database.peek()
         query = "SELECT n, pg_try_advisory_lock(n) FROM unnest(%(numbers)s::bigint[]) AS given(n)"
-        answer = self._database.exec_driver_sql(query, {"numbers": asked})
+        answer = self._database.exec_driver_sql(query, {"numbers": candidates})
 
         def told() -> set[int]:
             rows = answer.all()
@@ -186,13 +193,13 @@ class SessionLocks(Locks):
 
     @override
     def release(self, numbers: Iterable[int]) -> None:
-        gone = [number for number in numbers if number in self._mine]
-        if gone:
-            self._database.after_commit(lambda: self._unlock(gone))
+        released = [number for number in numbers if number in self._mine]
+        if released:
+            self._database.after_commit(lambda: self._unlock(released))
 
     @override
     def close(self) -> None:
-        """Leave them to the end of the session."""
+        """Do nothing: the locks end with the session."""
 
     def _unlock(self, numbers: Iterable[int]) -> None:
         mine = [number for number in numbers if self._mine.pop(number, None) == self._database.connected]

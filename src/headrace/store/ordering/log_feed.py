@@ -1,4 +1,4 @@
-"""A page of the log on its way into a scope of the ordering that lives in the same database."""
+"""Feed pages of the event log to a scope whose ordering is in the same database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_scopes
 
 LOOKBACK: Final = 900_000_000
-"""How long, in µs of the age of the database, such a scope waits for a leader."""
+"""Default time that such a scope waits for a leader, in µs of the age of the database."""
 PAGE: Final = 2_000
 
 _COLUMNS = ("seq", "key", "leader_key", "leader_seq", "source", "id", "type", "subject", "follows", "occurred")
@@ -23,19 +23,22 @@ _FED = [events.c[name] for name in _COLUMNS]
 
 
 class Progress(NamedTuple):
-    """What reading a page did for a scope: whether the scope moved on, and whether it is at the end of the log."""
+    """The progress that a page made: whether the scope advanced, and whether it reached the end of the log."""
 
     moved: bool
     at_end: bool
 
     @classmethod
     def of(cls, page: Sequence[Row[Any]]) -> Self:
-        """Return the progress that a page makes; after a full page, the log may have more."""
+        """Return the progress that a page makes. After a full page, the log may have more events."""
         return cls(bool(page), len(page) < PAGE)
 
 
 def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> Progress:
-    """Feed the scope a page of the log. An event that `passes` skips counts as handled as soon as its leader does."""
+    """Feed the scope one page of the log.
+
+    If `passes` is true for an event, the event counts as handled as soon as its leader is handled.
+    """
     with database.reading() as connection:
         rows = page_after(connection, home.scope_id)
     if rows:
@@ -44,19 +47,19 @@ def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], boo
 
 
 def expire(home: SqlOrdering, progress: Progress, now: int) -> None:
-    """Give up the leaders that did not come, at the end of the log only: after a pause they may be on the next page."""
+    """Give up overdue leaders, only at the end of the log: after a pause they may be on the next page."""
     if progress.at_end:
         home.expire(now)
 
 
 def page_after(connection: Connection, scope_id: int) -> Sequence[Row[Any]]:
-    """Return the next events of the log that a scope has not read."""
+    """Return the next events of the log after the scope's head."""
     head = connection.execute(select(ordering_scopes.c.head).where(ordering_scopes.c.id == scope_id)).scalar_one()
     return connection.execute(select(*_FED).where(events.c.seq > head).order_by(events.c.seq).limit(PAGE)).all()
 
 
 def fed(rows: Sequence[Row[Any]], passes: Callable[[Row[Any]], bool]) -> EventFeed:
-    """Return a page as a scope takes it."""
+    """Return a page in the form that a scope reads."""
     return EventFeed([_fed(row, passes=passes(row)) for row in rows], rows[-1].seq)
 
 

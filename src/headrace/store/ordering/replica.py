@@ -1,9 +1,10 @@
-"""A process's copy of a scope's ordering, which the database keeps as rows: brought up to date by doing again what others did.
+"""Keep a process's copy of a scope's ordering up to date by replaying the journal of changes.
 
-The law: every change of what waits is one step in the journal, with the version that it made. A copy of version v does the steps after v,
-in order, as they were done elsewhere: the ordering depends on nothing else. Where they are no longer kept, it is built again from the rows.
-A transaction does a few steps and reads a few rows. What is more is done without the writers' lock, from a snapshot: the steps that others
-do meanwhile are read along with its pages, before they are forgotten.
+The database stores the ordering as rows. Invariant: every change of the waiting events is one step in the journal,
+with the version that it created. A copy of version v replays the steps after v in order. The ordering depends on
+nothing else. If those steps are already deleted, the copy is rebuilt from the rows. A transaction replays at
+most STEPS_IN_LOCK steps and reads at most ROWS_IN_LOCK rows. Larger updates use a snapshot, without the writers'
+lock. The steps of other processes are then read along with its pages, before they are deleted.
 """
 
 from __future__ import annotations
@@ -25,19 +26,22 @@ from headrace.store.ordering import statements as sql
 from headrace.store.ordering.clock_reset import Moments
 
 STEPS_KEPT: Final = 256
-"""So many steps are kept for those that were not there; who missed more reads the rows."""
+"""Steps that the journal stores for other processes. A copy that is further behind is rebuilt from the rows."""
 STEPS_IN_LOCK: Final = 16
-"""So many steps a transaction does again. Each releases or offers about 1,000 events at most."""
+"""Maximum steps that one transaction replays. Each releases or offers at most about 1,000 events."""
 ROWS_IN_LOCK: Final = 1_000
-"""Up to so many waiting events, and as many lost leaders, a transaction reads to build a copy."""
+"""Maximum waiting events, and maximum lost leaders, that one transaction reads to build a copy."""
 PAGE_ROWS: Final = 2_000
-"""Rows that a copy is built of between two looks at the journal."""
+"""Rows that a build reads between two reads of the journal."""
 BUILDS: Final = 3
-"""So often a copy is brought up to date without the lock; after that, in the transaction, so that the wait has an end."""
+"""Maximum updates of a copy without the lock. The next one runs in the transaction, so that the wait is bounded."""
 
 
 class JournalEntry(msgspec.Struct, array_like=True, frozen=True):
-    """What was done: events offered, one withdrawn, the clock set back, more of a tree released, or none of these: leaders given up."""
+    """One change: events offered, one withdrawn, the clock set back, or more followers released.
+
+    If none of these is set, leaders were given up.
+    """
 
     now: int
     offered: list[Offered] = []
@@ -51,7 +55,7 @@ class JournalEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 Reading = Callable[[], AbstractContextManager[Any]]
-"""Gives what reads one moment of the database."""
+"""A function that opens a connection to one snapshot of the database."""
 _ENDLESS: Final = 2**62
 _SEQ: Final = itemgetter(0)
 _NUMBER_AND_KEY: Final = itemgetter(0, 1)
@@ -68,9 +72,10 @@ class Replica:
 
     @classmethod
     def current(cls, connection: Runs, scope: sql.ScopeRow, kept: Self | None, *, by_age: bool, whole: bool = False) -> Self | None:
-        """Return the copy at the version of the scope's row, made of `kept` where that is possible.
+        """Return a copy at the version of the scope's row, made from `kept` if possible.
 
-        None: that is more than a transaction should do, and `kept` is as it was; with `whole`, it is done all the same.
+        Return None if that exceeds the work of one transaction. `kept` is then unchanged. With `whole`, never return
+        None.
         """
         if kept is not None and kept.version != scope.version:
             behind = scope.version - kept.version
@@ -86,16 +91,16 @@ class Replica:
             if order is None:
                 return None
             kept = cls(scope.version, order)
-        # what passed through while nothing waited for it is no step
+        # events that passed while nothing waited for them have no step in the journal
         kept.order.position, kept.order.head = scope.position, scope.head
         kept.order.lookback = scope.lookback
         return kept
 
     @classmethod
     def caught_up(cls, reading: Reading, scope_id: int, kept: Self | None, *, by_age: bool) -> Self | None:
-        """Return a copy that was up to date a moment ago, made of `kept` where that is possible, without the writers' lock.
+        """Return a recent copy, made from `kept` if possible, without the writers' lock.
 
-        None: others forgot steps before it read them.
+        Return None if other processes deleted steps before they were read.
         """
         if kept is not None and kept.follow(reading, scope_id):
             return kept
@@ -113,7 +118,7 @@ class Replica:
         return built if built.do(later) and built.follow(reading, scope_id) else None
 
     def do(self, steps: Iterable[Sequence[Any]]) -> bool:
-        """Do steps of the journal again; False if there is a gap."""
+        """Replay steps of the journal. Return False if a version is missing."""
         for version, step in steps:
             if version != self.version + 1:
                 return False
@@ -122,14 +127,14 @@ class Replica:
         return True
 
     def follow(self, reading: Reading, scope_id: int) -> bool:
-        """Do what the journal has after this version; False if it does not go so far back."""
+        """Replay the journal after this version. Return False if it does not reach back that far."""
         with reading() as connection:
             version = sql.scope_row(connection, scope_id).version
             steps = sql.steps_since(connection, scope=scope_id, since=self.version, most=STEPS_KEPT).all()
         return self.do(steps) and self.version == version
 
     def advance(self, connection: Runs, scope: int, step: JournalEntry) -> None:
-        """Write down the step that was just done."""
+        """Append the last step to the journal."""
         self.version += 1
         sql.add_step(connection, scope=scope, version=self.version, step=_encode(step))
         if self.version % STEPS_KEPT == 0 or not len(self.order):
@@ -158,10 +163,10 @@ def _rows(snapshot: Any, query: str, scope_id: int, after_page: Callable[[], Non
 
 
 def _built_in_lock(connection: Runs, scope: sql.ScopeRow, *, by_age: bool, whole: bool) -> CausalOrder | None:
-    most = _ENDLESS if whole else ROWS_IN_LOCK + 1
-    waits = sql.waiting_some(connection, scope=scope.id, most=most).all()
-    given_up = sql.given_up_some(connection, scope=scope.id, most=most).all()
-    if max(len(waits), len(given_up)) == most:
+    limit = _ENDLESS if whole else ROWS_IN_LOCK + 1
+    waits = sql.waiting_some(connection, scope=scope.id, most=limit).all()
+    given_up = sql.given_up_some(connection, scope=scope.id, most=limit).all()
+    if max(len(waits), len(given_up)) == limit:
         return None
     return _built(connection, scope, waits, given_up, by_age=by_age)
 

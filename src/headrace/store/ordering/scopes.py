@@ -1,7 +1,8 @@
-"""Where scopes of the ordering are: among other things in an api's database, or alone in a database of the user's own.
+"""Store scopes of the ordering: in the API server's database, or in a separate database of the user.
 
-The law of one's own: an event is in hand under its lock, which ends with its process. One that came a moment ago and need not wait has no
-row while it is in hand, and is written down as handled afterwards: one transaction. What follows it is claimed in the same transaction.
+Invariant of a separate database: an event is in progress while its process holds its lock. A new event that need not
+wait has no row while it is in progress. Its completion is recorded afterwards, and its followers are claimed in the
+same transaction.
 """
 
 from __future__ import annotations
@@ -32,61 +33,64 @@ from headrace.store.ordering.transaction import EventFeed, FedEvent, OrderingTra
 from headrace.store.tables.ordering import ORDERING_TABLES, ordering_scopes
 
 WEBHOOK_PREFIX: Final = "webhook:"
-"""What the name of a webhook's scope begins with."""
+"""The prefix of the names of webhooks' scopes."""
 
 T = TypeVar("T")
 ABANDONED: Final = "abandoned:"
-"""How the names of scopes begin whose rows are still to be deleted."""
+"""The prefix of the names of scopes whose rows are still to be deleted."""
 ROWS_AT_ONCE: Final = 250
-"""Rows of such scopes that one transaction deletes: each is in five indexes, in random places of three."""
+"""Maximum rows of abandoned scopes that one transaction deletes: each is in five indexes, at random places of three."""
 FORGOTTEN_ROWS: Final = 1_000
-"""So many handled events are forgotten at once, and that whenever half as many more were handled."""
+"""Maximum handled events that one call deletes. A call follows whenever half as many were handled."""
 FORGET_MICROS: Final = 60_000_000
-"""After so long it is looked for what to forget in any case."""
+"""Maximum µs between two deletions of old handled events, whatever their number."""
 
 _ZEROES = ("clock", "head", "position", "lost", "late", "cycles", "handled", "held")
 
 
 def scope_named(connection: Connection, name: str, lookback: int, *, head: int = 0) -> int:
-    """Return the id of a scope, made if there is none; `head` is how far in the log a new one has read. The last lookback given counts."""
-    found: int | None = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == name)).scalar_one_or_none()
-    if found is None:
-        # not from 0: nobody must take it for one that had its id before
-        given = dict.fromkeys(_ZEROES, 0) | {"version": randbits(40), "name": name, "lookback": lookback, "head": head}
-        return int(connection.execute(insert(ordering_scopes).values(**given).returning(ordering_scopes.c.id)).scalar_one())
-    connection.execute(update(ordering_scopes).where(ordering_scopes.c.id == found).values(lookback=lookback))
-    return found
+    """Return the id of a scope, inserting it if it does not exist.
+
+    A new scope has read the log up to `head`. The last given `lookback` (µs) applies.
+    """
+    scope_id: int | None = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == name)).scalar_one_or_none()
+    if scope_id is None:
+        # random, not 0: a copy of a previous scope with the same id must not match
+        values = dict.fromkeys(_ZEROES, 0) | {"version": randbits(40), "name": name, "lookback": lookback, "head": head}
+        return int(connection.execute(insert(ordering_scopes).values(**values).returning(ordering_scopes.c.id)).scalar_one())
+    connection.execute(update(ordering_scopes).where(ordering_scopes.c.id == scope_id).values(lookback=lookback))
+    return scope_id
 
 
 def has_few_rows(connection: Connection, scope_id: int) -> bool:
-    """Whether one transaction may delete all that a scope holds."""
+    """Return whether one transaction may delete all rows of a scope."""
     row_by_row(connection)
-    found = 0
+    row_count = 0
     for table in ORDERING_TABLES:
         if table is not ordering_scopes:
             rows = select(literal_column("1")).where(table.c.scope_id == scope_id).limit(ROWS_AT_ONCE + 1).subquery()
-            found += int(connection.execute(select(func.count()).select_from(rows)).scalar_one())
-    return found <= ROWS_AT_ONCE
+            row_count += int(connection.execute(select(func.count()).select_from(rows)).scalar_one())
+    return row_count <= ROWS_AT_ONCE
 
 
 def forget_rows(connection: Connection, scope_id: int) -> None:
-    """Forget all that a scope holds, but for the scope itself."""
+    """Delete all rows of a scope, except the scope itself."""
     for table in ORDERING_TABLES:
         if table is not ordering_scopes:
             connection.execute(delete(table).where(table.c.scope_id == scope_id))
 
 
 def give_up_scope(connection: Connection, scope_id: int) -> None:
-    """Leave a scope to `abandoned_scopes`; its name is free."""
+    """Abandon a scope: its name becomes free, and `abandoned_scopes` deletes its rows."""
     connection.execute(update(ordering_scopes).where(ordering_scopes.c.id == scope_id).values(name=f"{ABANDONED}{scope_id}"))
 
 
 def abandoned_scopes(connection: Connection, before: int, most: int) -> int:
-    """Delete one slice of the rows of scopes that were given up, and the scopes that have none left; return how many.
+    """Delete one slice of the rows of abandoned scopes, and the scopes without rows. Return how many were deleted.
 
     A slice has at most `most` rows, and at most ROWS_AT_ONCE.
     """
-    del before  # nobody asks for them any more, however young they are
+    del before  # abandoned scopes are unused, so their age does not matter
     row_by_row(connection)
     given_up = select(ordering_scopes.c.id).where(ordering_scopes.c.name.startswith(ABANDONED, autoescape=True)).limit(1)
     deleted, empty = Slice(min(most, ROWS_AT_ONCE)), 0
@@ -110,9 +114,9 @@ def _delete_some(connection: Connection, table: Table, scope_id: int, deleted: S
 
 
 class StandaloneOrderingStore(SqlOrdering):
-    """A scope in a database that holds nothing but orderings; its tables are made on first use. Close it when done.
+    """A scope in a database that holds only ordering stores. Its tables are created on first use.
 
-    What was handled is forgotten after `retention` (µs).
+    Close it after use. Handled events are deleted after `retention` (µs).
     """
 
     def __init__(
@@ -126,10 +130,12 @@ class StandaloneOrderingStore(SqlOrdering):
         retention: int = RETENTION_MICROS,
         ticks: Callable[[], int] | None = None,
     ) -> None:
-        """Open it. Events wait, and are forgotten, by the steady clock `ticks` (µs); without it, by `now` in each call.
+        """Open the scope.
+
+        The steady clock `ticks` (µs) measures waiting times and retention. Without it, `now` of each call does.
 
         Raises:
-            SettingsError: The URL is none that Headrace understands.
+            SettingsError: The URL is invalid or not supported.
             ResourceError: The database cannot be opened or written.
         """
         self._own = StandaloneDatabase(url, lambda connection: scope_named(connection, scope, lookback))
@@ -140,15 +146,15 @@ class StandaloneOrderingStore(SqlOrdering):
         self._retention = max(retention, lookback)
         self._since_forgotten = 0
         self._forgot_at = 0
-        self._builds = 0  # of the copy, for the transaction that is tried
+        self._builds = 0  # updates of the copy for the current transaction
 
     @property
     def clock(self) -> Callable[[], int]:
-        """The clock that all processes on this database go by, in µs since the epoch."""
+        """The clock that all processes of this database use, in µs since the epoch."""
         return self._own.now
 
     def submit(self, method: Callable[..., T], *given: Any) -> Future[T]:
-        """Run a method of this home in the writer's thread, together with others that wait: one hop there and back."""
+        """Run a method of this store as one work of the writer, with one hop to its thread and back."""
         return self._own.submit(lambda _: method(*given))
 
     @override
@@ -192,7 +198,7 @@ class StandaloneOrderingStore(SqlOrdering):
     @override
     def release_some(self, now: int) -> bool:
         def work(connection: DriverConnection) -> bool:
-            connection.peek()  # mostly there is nothing to release, and that takes no lock
+            connection.peek()  # usually there is nothing to release, and this check takes no lock
             if releasing := bool(sql.scope_row(connection, self.scope_id).releasing):
                 self._turn(now, lambda turn: turn.release(self.policy.lease))
             return releasing
@@ -202,8 +208,8 @@ class StandaloneOrderingStore(SqlOrdering):
     @override
     def take_followers(self, key: bytes, most: int, now: int) -> Followers:
         def work(connection: DriverConnection) -> Followers:
-            found = Followers(*self._take(connection, sql.take_followers, most, now, key=key))
-            return self._with_released(connection, found, key, most, now)
+            followers = Followers(*self._take(connection, sql.take_followers, most, now, key=key))
+            return self._with_released(connection, followers, key, most, now)
 
         return self._own.write(work)
 
@@ -230,18 +236,18 @@ class StandaloneOrderingStore(SqlOrdering):
     @override
     def _turn(self, now: int, change: Callable[[OrderingTransaction], T], keys: Sequence[bytes] = ()) -> T:
         def work(connection: DriverConnection) -> T:
-            kept, self._replica = self._replica, None
-            changed = self._change(connection, kept, now, change, keys, whole=self._builds == BUILDS)
+            replica, self._replica = self._replica, None
+            changed = self._change(connection, replica, now, change, keys, whole=self._builds == BUILDS)
             if changed is None:
-                raise Unprepared(partial(self._prepare, kept))
+                raise Unprepared(partial(self._prepare, replica))
             self._builds = 0
             answer, self._replica = changed
             return answer
 
-        return self._own.write(work)  # all works run in the writer's thread: no lock is needed
+        return self._own.write(work)  # all works run in the writer's thread, so no lock is needed
 
     def _prepare(self, kept: Replica | None) -> None:
-        """Bring the copy up to date outside of a transaction."""
+        """Update the copy outside of a transaction."""
         self._builds += 1
         self._replica = next(iter(self._caught_up(kept)), None)
 
@@ -251,7 +257,7 @@ class StandaloneOrderingStore(SqlOrdering):
         self._forget_old(connection, now, len(done))
 
     def _undone(self) -> None:
-        """Throw the copy away that has seen a transaction which was not kept, and let go of what it locked."""
+        """Discard the copy that a rolled-back transaction changed, and release the locks of that transaction."""
         self._replica = None
         self._locks.undo()
 
@@ -265,13 +271,13 @@ class StandaloneOrderingStore(SqlOrdering):
         looked = sql.look(connection, scope=self.scope_id, key=event.key, leader=event.leader_key or b"")
         if denied():
             return "claimed"
-        found = self._begun(looked.all()[0], event, now)
-        if not isinstance(found, Claim):
+        outcome = self._begun(looked.all()[0], event, now)
+        if not isinstance(outcome, Claim):
             self._locks.release([number])
-        return found
+        return outcome
 
     def _begun(self, looked: Any, event: OrderedEvent, now: int) -> Claim | State:
-        """Return a claim of the event, whose lock is ours, or why there is none."""
+        """Return a claim of the event, whose lock this process holds, or the state that prevents it."""
         state, handled, leader_state, leader_handled = looked
         if handled:
             return "handled"
@@ -308,11 +314,14 @@ class StandaloneOrderingStore(SqlOrdering):
         self._forget_old(connection, now, 1)
         if more:
             self._unblock(connection, {"": [key]}, now)
-        found = Followers(claims, more)
-        return self._with_released(connection, found, key, most, now) if releasing else found
+        followers = Followers(claims, more)
+        return self._with_released(connection, followers, key, most, now) if releasing else followers
 
     def _with_released(self, connection: DriverConnection, found: Followers, key: bytes, most: int, now: int) -> Followers:
-        """Return `found`; where that is all that is ready, release a slice of what is left, and claim some of that too."""
+        """Add followers that are released only now.
+
+        If no more followers are ready, release a slice of the rest and claim some of them. Otherwise return `found`.
+        """
         if found.more or not sql.is_releasing(connection, self.scope_id, key):
             return found
         self._turn(now, lambda turn: turn.release(self.policy.lease))
@@ -320,14 +329,17 @@ class StandaloneOrderingStore(SqlOrdering):
         return Followers(found.claims + claims, more or sql.is_releasing(connection, self.scope_id, key))
 
     def _written(self, connection: DriverConnection, claim: Claim) -> Claim:
-        """Return a claim with the seq of its row, if it has one since."""
+        """Return the claim with the seq of its row, if a row was inserted meanwhile."""
         if claim.seq:
             return claim
-        found = sql.event_by_key(connection, scope=self.scope_id, key=claim.event.key).all()
-        return claim._replace(seq=found[0][0]) if found else claim
+        rows = sql.event_by_key(connection, scope=self.scope_id, key=claim.event.key).all()
+        return claim._replace(seq=rows[0][0]) if rows else claim
 
     def _pass_on(self, connection: DriverConnection, event: OrderedEvent, now: int, most: int) -> Followers | None:
-        """Count an event without a row as handled, and release what waits for it; None if another process had it meanwhile."""
+        """Record an event without a row as handled, and release its followers.
+
+        Return None if another process stored or handled the event meanwhile.
+        """
         if self.states([event.key])[0] is not None:
             return None
 
@@ -346,9 +358,9 @@ class StandaloneOrderingStore(SqlOrdering):
     def _take(
         self, connection: DriverConnection, statement: DriverStatement, most: int, now: int, **given: Any
     ) -> tuple[list[Claim], bool]:
-        """Claim events and take their locks; return them, and whether there may be more.
+        """Claim events and acquire their locks. Return the claims, and whether there may be more.
 
-        An event in hand stays there, with a new lease.
+        An event in progress in another process stays there, with a new lease.
         """
         if most < 1:
             return [], True
@@ -361,7 +373,7 @@ class StandaloneOrderingStore(SqlOrdering):
         return sorted(claims.values(), key=lambda claim: claim.position), len(rows) >= most
 
     def _without_theirs(self, connection: DriverConnection, claims: list[Claim]) -> list[Claim]:
-        """Return the claims, except events in hand whose lease is over, and the events that wait for them."""
+        """Return the claims without events that other processes still handle, and without events that wait for those."""
         if not claims:
             return claims
         numbers = {self._number(claim.event.key): claim for claim in claims}
@@ -386,12 +398,12 @@ class StandaloneOrderingStore(SqlOrdering):
         if self.states([claim.event.key])[0] is not None:
             return False
         self._turn(now, lambda turn: turn.offer(EventFeed([FedEvent(claim.event, known=True)])))
-        given = {"becomes": self._becomes(retry_at), "again": retry_at, "why": error, "key": claim.event.key}
-        sql.put_off_new(connection, scope=self.scope_id, **given)
+        parameters = {"becomes": self._becomes(retry_at), "again": retry_at, "why": error, "key": claim.event.key}
+        sql.put_off_new(connection, scope=self.scope_id, **parameters)
         return True
 
     def _forget_old(self, connection: Runs, now: int, handled: int = 0) -> None:
-        """Forget what was handled long ago, some at a time, now that `handled` more were."""
+        """Delete some old handled events if it is time, after `handled` more were handled."""
         self._since_forgotten += handled
         age = self._age(connection, now)
         if self._since_forgotten * 2 < FORGOTTEN_ROWS and age - self._forgot_at < FORGET_MICROS:

@@ -1,8 +1,13 @@
-"""The SQL home of the ordering: the pure core decides, rows keep what it decided, and any number of processes share a scope.
+"""Store the ordering in SQL. The pure core decides and rows store its decisions.
 
-The law: every change is one transaction of the one writer, so changes follow one another on both databases, and a claim is given once.
-What waits is decided by a copy of the core's ordering, brought up to the scope's version within the transaction; a transaction that is
-not kept leaves no copy behind. What is ready, blocked or claimed is told from the rows alone.
+Any number of processes share a scope.
+
+Invariants:
+- Every change is one transaction of the one writer. Changes are therefore serialized on both databases, and each
+  event is claimed once.
+- A copy of the core's ordering decides about waiting events. It is brought to the scope's version within the
+  transaction. A rolled-back transaction discards its copy.
+- The rows alone determine which events are ready, blocked or claimed.
 """
 
 from __future__ import annotations
@@ -26,14 +31,14 @@ from headrace.store.ordering.transaction import EventFeed, OrderingTransaction
 
 T = TypeVar("T")
 AHEAD_MICROS: Final = 5_000_000
-"""A scope whose clock is further ahead than this was told the time by a clock that was wrong: it is set back."""
+"""Maximum µs that a scope's clock may be ahead. Beyond that, a wrong clock has advanced it, and it is set back."""
 
 
 class Store(Protocol):
-    """What the home needs of its database."""
+    """The methods of a database that `SqlOrdering` calls."""
 
     def reading(self) -> AbstractContextManager[Any]:
-        """Give what reads one moment of the database."""
+        """Yield a connection to one snapshot of the database."""
         ...
 
     def write(self, work: Callable[[Any], T]) -> T:
@@ -42,10 +47,11 @@ class Store(Protocol):
 
 
 class SqlOrdering(OrderingStore):
-    """One scope in a database. With `by_age`, events that are older than the lookback when they come do not wait.
+    """One scope in a database.
 
-    With `logged`, the scope is fed from the log: that knows duplicates and keeps bodies, so nothing is kept of what was handled.
-    Events wait by the clock `steady`; without it, by the wall clock, which `now` is in each call.
+    With `by_age`, events that are older than the lookback on arrival do not wait. With `logged`, the event log feeds
+    the scope. The log detects duplicates and stores bodies, so the scope stores nothing about handled events. The
+    clock `steady` measures waiting times. Without it, the wall clock does, passed as `now` in each call.
     """
 
     def __init__(
@@ -73,11 +79,11 @@ class SqlOrdering(OrderingStore):
         return [state or "handled" for state in self.states([event.key for event in events])]
 
     def take(self, feed: EventFeed, now: int) -> None:
-        """Take events without asking what becomes of them; those of a log with their seqs."""
+        """Add events without reading their new states. Events of a log come with their seqs."""
         self._turn(now, lambda turn: turn.offer(feed))
 
     def take_from(self, page: Callable[[Any], EventFeed], now: int) -> None:
-        """Take the events that `page` gives within the transaction."""
+        """Add the events that `page` returns within the transaction."""
         self._turn(now, lambda turn: turn.offer(page(turn.connection)))
 
     @override
@@ -97,7 +103,7 @@ class SqlOrdering(OrderingStore):
         return self._claimed(lambda connection: self._claim_some(connection, most, now, after, only), now)
 
     def _claim_some(self, connection: Any, most: int, now: int, after: Sequence[bytes] | None, only: bytes | None) -> list[Claim] | None:
-        """Claim what `claim` says; None if the scope's clock has to be set back before."""
+        """Claim events as `claim` does. Return None if the scope's clock must be set back first."""
         moment = self._moment(connection, now)
         if moment is None:
             return None
@@ -108,9 +114,9 @@ class SqlOrdering(OrderingStore):
         return self._claim(connection, sql.due, most, moment)
 
     def _claimed(self, work: Callable[[Any], list[Claim] | None], now: int) -> list[Claim]:
-        """Return what `work` claims; while it finds nothing, make more ready of what is left to later transactions."""
+        """Return the claims of `work`. While it finds none, release events that earlier transactions left."""
         while not (claims := self._database.write(work)):
-            if claims is None:  # the scope's clock is set back, and what it gave out before anything else
+            if claims is None:  # first set the scope's clock back, and the moments that it stored
                 if self._turn(now, lambda turn: turn.go_back(self.policy.lease)) and not self._goes_on():
                     return []
             elif not self._goes_on() or not self.release_some(now):
@@ -118,7 +124,7 @@ class SqlOrdering(OrderingStore):
         return claims
 
     def _goes_on(self) -> bool:
-        """Whether the next call is a transaction of its own."""
+        """Return whether the next call is a separate transaction."""
         return True
 
     @override
@@ -138,12 +144,12 @@ class SqlOrdering(OrderingStore):
         return self._database.write(lambda connection: self.renew_within(connection, claims, now)) if claims else []
 
     def renew_within(self, connection: Runs, claims: Sequence[Claim], now: int) -> list[Claim]:
-        """Renew the claims in a transaction that does more; return those that are still held."""
+        """Renew the claims within the caller's transaction. Return the claims that are still held."""
         mine: set[int] = set()
         for token, some in _by_token(claims).items():
             for seqs in sql.slices(claim.seq for claim in some):
-                given = {"scope": self.scope_id, "token": token, "lease": now + self.policy.lease}
-                mine.update(sql.renew(connection, seqs=seqs, **given).scalars())
+                parameters = {"scope": self.scope_id, "token": token, "lease": now + self.policy.lease}
+                mine.update(sql.renew(connection, seqs=seqs, **parameters).scalars())
         return [claim for claim in claims if claim.seq in mine]
 
     @override
@@ -168,16 +174,16 @@ class SqlOrdering(OrderingStore):
         return sum(self._redrive_some(some, now) for some in sql.slices(keys, sql.RELEASED_EVENTS))
 
     def _redrive_some(self, keys: Sequence[bytes], now: int) -> int:
-        """Try some of what is dead again, in a transaction of their own: others wait for the writers' lock meanwhile."""
+        """Redrive some dead events in a separate transaction, because other writers wait for the lock meanwhile."""
         return self._database.write(lambda connection: sql.redrive(connection, scope=self.scope_id, now=now, keys=keys).rowcount)
 
     @override
     def forget(self, key: bytes, now: int) -> bool:
         def change(turn: OrderingTransaction) -> bool:
-            found = sql.event_by_key(turn.connection, scope=self.scope_id, key=key).all()
-            if not found:
+            rows = sql.event_by_key(turn.connection, scope=self.scope_id, key=key).all()
+            if not rows:
                 return False
-            seq, _, state, position, claim, due = found[0]
+            seq, _, state, position, claim, due = rows[0]
             if state in {"claimed", "blocked"} and claim is not None and (due is None or due > turn.now):
                 return False
             if state == "waiting":
@@ -209,10 +215,10 @@ class SqlOrdering(OrderingStore):
     @override
     def waits(self, limit: int) -> list[WaitingEvent]:
         with self._database.reading() as connection:
-            found = sql.waits(connection, scope=self.scope_id, most=limit).all()
+            rows = sql.waits(connection, scope=self.scope_id, most=limit).all()
             scope = sql.scope_row(connection, self.scope_id)
         ahead = 0 if self._steady is None else scope.clock - scope.age
-        return [WaitingEvent(OrderedEvent(*row[:7]), row[7], row[8] + ahead) for row in found]
+        return [WaitingEvent(OrderedEvent(*row[:7]), row[7], row[8] + ahead) for row in rows]
 
     @override
     def counts(self) -> ScopeCounters:
@@ -242,31 +248,34 @@ class SqlOrdering(OrderingStore):
 
     @override
     def close(self) -> None:
-        """Keep everything: the database is its opener's to close."""
+        """Do nothing: the opener of the database closes it."""
 
     def _turn(self, now: int, change: Callable[[OrderingTransaction], T], keys: Sequence[bytes] = ()) -> T:
-        """Run `change` in a transaction with a copy of the ordering that is up to date there. It asks for the states of `keys`."""
+        """Run `change` in a transaction with an up-to-date copy of the ordering.
+
+        The states of `keys` are read together with the scope.
+        """
         with self._lock:
-            kept = [] if self._replica is None else [self._replica]
+            copies = [] if self._replica is None else [self._replica]
             self._replica = None
             builds = 0
 
             def work(connection: Runs) -> tuple[T, Replica] | None:
-                # a copy that has seen a transaction which was not kept is worth nothing
-                copy = kept.pop() if kept else None
+                # a copy is useless after its transaction is rolled back
+                copy = copies.pop() if copies else None
                 changed = self._change(connection, copy, now, change, keys, whole=builds == BUILDS)
                 if changed is None and copy is not None:
-                    kept.append(copy)
+                    copies.append(copy)
                 return changed
 
             while (changed := self._database.write(work)) is None:
                 builds += 1
-                kept = self._caught_up(kept.pop() if kept else None)
+                copies = self._caught_up(copies.pop() if copies else None)
             answer, self._replica = changed
             return answer
 
     def _caught_up(self, kept: Replica | None) -> list[Replica]:
-        """Return a copy that was brought up to date without the writers' lock, if others left time for it."""
+        """Return an updated copy, made without the writers' lock, or nothing if other processes wrote too fast."""
         copy = Replica.caught_up(self._database.reading, self.scope_id, kept, by_age=self._by_age)
         return [] if copy is None else [copy]
 
@@ -280,9 +289,9 @@ class SqlOrdering(OrderingStore):
         *,
         whole: bool,
     ) -> tuple[T, Replica] | None:
-        """Run `change` with the copy `kept`; None if that has too much to catch up on, and `whole` does not allow it."""
-        given: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "steady": self._steady, "limit": sql.RELEASED_EVENTS}
-        turn = OrderingTransaction.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **given)
+        """Run `change` with the copy `kept`. Return None if the copy is too far behind, unless `whole` is set."""
+        options: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "steady": self._steady, "limit": sql.RELEASED_EVENTS}
+        turn = OrderingTransaction.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **options)
         if turn is None:
             return None
         if turn.scope.clock > now + AHEAD_MICROS:
@@ -293,7 +302,7 @@ class SqlOrdering(OrderingStore):
         return answer, turn.replica
 
     def _moment(self, connection: Runs, now: int) -> int | None:
-        """Return the scope's time, and keep it; None if its clock has to be set back, or is being set back."""
+        """Return the scope's time, and store it. Return None if its clock must be, or is being, set back."""
         scope = sql.scope_row(connection, self.scope_id)
         if scope.clock > now + AHEAD_MICROS or (scope.releasing and clock_reset.is_left(connection, self.scope_id)):
             return None
@@ -302,7 +311,7 @@ class SqlOrdering(OrderingStore):
         return max(now, scope.clock)
 
     def _age(self, connection: Runs, now: int) -> int:
-        """Return the time by which events wait, and are forgotten."""
+        """Return the time that measures waiting times and retention (µs)."""
         if self._steady is None:
             return now
         counted = self._steady.counted()
@@ -318,10 +327,14 @@ class SqlOrdering(OrderingStore):
         return sorted(claims, key=lambda claim: claim.position)
 
     def _fail(self, connection: Runs, claim: Claim, now: int, error: str, retry_at: int | None, *, alone: int = 0) -> bool:
-        """Retry a claim or mark it dead. It is ours by its token or, if `alone`, by its lock."""
+        """Retry a claim or mark it dead.
+
+        The token proves ownership of the claim or, if `alone` is set, the lock does. Return False if the claim is
+        lost.
+        """
         becomes = self._becomes(retry_at)
-        given = {"seq": claim.seq, "token": claim.token, "alone": alone, "becomes": becomes, "again": retry_at, "why": error}
-        mine = bool(sql.put_off(connection, scope=self.scope_id, **given).all())
+        parameters = {"seq": claim.seq, "token": claim.token, "alone": alone, "becomes": becomes, "again": retry_at, "why": error}
+        mine = bool(sql.put_off(connection, scope=self.scope_id, **parameters).all())
         if mine and becomes == "skipped":
             self._unblock(connection, {claim.token: [claim.event.key]}, now)
         return mine
@@ -330,16 +343,16 @@ class SqlOrdering(OrderingStore):
         return "ready" if retry_at is not None else "dead" if self.policy.dead == "hold" else "skipped"
 
     def settle_within(self, connection: Runs, claims: Sequence[Claim], now: int) -> int:
-        """Settle the claims in a transaction that does more; return how many were still held."""
+        """Settle the claims within the caller's transaction. Return how many were still held."""
         row_by_row(connection)
         done: dict[str, list[tuple[bytes, int]]] = {}
         for token, mine in _by_token(claims).items():
-            found = done[token] = []
+            settled = done[token] = []
             for seqs in sql.slices(claim.seq for claim in mine):
-                found += [(row[0], row[1]) for row in sql.settle(connection, scope=self.scope_id, token=token, seqs=seqs).all()]
-        rows = [row for found in done.values() for row in found]
+                settled += [(row[0], row[1]) for row in sql.settle(connection, scope=self.scope_id, token=token, seqs=seqs).all()]
+        rows = [row for settled in done.values() for row in settled]
         self._finish(connection, rows, now)
-        self._unblock(connection, {token: [key for key, _ in found] for token, found in done.items()}, now)
+        self._unblock(connection, {token: [key for key, _ in settled] for token, settled in done.items()}, now)
         return len(rows)
 
     def _finish(self, connection: Runs, done: Sequence[tuple[bytes, int | None]], now: int) -> None:
@@ -355,13 +368,13 @@ class SqlOrdering(OrderingStore):
 
 
 def _by_token(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
-    found: dict[str, list[Claim]] = {}
+    by_token: dict[str, list[Claim]] = {}
     for claim in claims:
-        found.setdefault(claim.token, []).append(claim)
-    return found
+        by_token.setdefault(claim.token, []).append(claim)
+    return by_token
 
 
 def claimed(row: Sequence[Any], token: str) -> Claim:
-    """Return the claim of a row that a claiming statement gave."""
+    """Return the claim of a row that a claiming statement returned."""
     seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts = row
     return Claim(seq, OrderedEvent(source, id, follows, occurred, body, key, leader_key), position, mark, attempts, token)

@@ -1,4 +1,4 @@
-"""What the SQL home of the ordering says to its database; the same on SQLite and PostgreSQL."""
+"""Define the SQL statements of the ordering store, for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from headrace.store.tables.ordering import ordering_events, ordering_given_up, o
 T = TypeVar("T")
 MOST_PARAMETERS: Final = 10_000
 RELEASED_EVENTS: Final = 1_000
-"""So many followers are released in one transaction."""
-# `+scope_id`: the scope is not looked up, the event is. Neither database then reads all of a scope that it thinks small.
+"""Maximum followers that one transaction releases."""
+# `+scope_id` excludes the scope from the index lookup, so only the event is looked up. Otherwise both databases may
+# read the whole scope if they estimate it as small.
 
 
 class ScopeRow(NamedTuple):
@@ -42,8 +43,9 @@ WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots
 SELECT seq FROM tree LIMIT :most
 """
 _BELOW = "ordering_events e WHERE +e.scope_id = :scope AND e.leader_key = tree.key AND e.state = 'blocked'"
-# SQLite reads followers in the order of the index, by position; PostgreSQL in any order that nothing asks it for. The LIMIT also keeps
-# PostgreSQL from joining: it would take one column of the index and read the whole scope for each step down.
+# SQLite reads followers in the order of the index, by position. PostgreSQL needs ORDER BY for that. The LIMIT also
+# prevents a join in PostgreSQL, which would use one column of the index and read the whole scope for each level of
+# the tree.
 _BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} ORDER BY e.position LIMIT :most) e"  # noqa: S608
 
 _DUE = "SELECT seq, key FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
@@ -62,10 +64,11 @@ def _trees(roots: str, **lists: str) -> DriverStatement:
 
 
 due, one, after = _trees(_DUE), _trees(_ONE), _trees(_AFTER, keys="bytea")
-"""Of what may be claimed and, as far down as there is room, what only waits for that: a leader always comes before its followers."""
+"""Find claimable events, each followed by the events that wait only for it, while there is room."""
 
 _CLAIMED = "RETURNING seq, source, id, follows, occurred, body, key, leader_key, position, mark, attempts"
-# What only waits for one in this claim stays blocked: it comes back with that one, and nobody can take it alone.
+# An event that waits only for others in this claim stays blocked: it is returned with them and cannot be claimed
+# alone.
 take = DriverStatement(
     f"""
 UPDATE ordering_events SET
@@ -96,7 +99,7 @@ take_followers = _take(
     "AND (state = 'blocked' OR (state = 'ready' AND due <= :now)) "
     "AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key) ORDER BY position LIMIT :most"
 )
-"""Those that follow an event which was handled; none while that has a row."""
+"""Claim the followers of a handled event. The statement finds none while the event has a row."""
 take_back = DriverStatement("UPDATE ordering_events SET attempts = attempts - 1 WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
 
 _HELD = "+scope_id = :scope AND claim = :token AND state IN ('claimed', 'blocked') AND seq IN :seqs"
@@ -147,7 +150,8 @@ releases = DriverStatement("SELECT key, number FROM ordering_releases WHERE scop
 cycles = DriverStatement(
     "SELECT key, number, members FROM ordering_releases WHERE scope_id = :scope AND state = 'cycle' ORDER BY number, key"
 )
-# What is placed long after its leader was released may find that this was handled meanwhile; siblings before it may still be blocked.
+# An event placed long after its leader's release may find the leader handled meanwhile. Earlier siblings may still be
+# blocked.
 unblock_placed = DriverStatement(
     """
 UPDATE ordering_events SET state = 'ready', due = :now
@@ -179,8 +183,8 @@ _place = DriverStatement(
 )
 _GIVEN = {"state": "text", "due": "bigint", "position": "bigint", "mark": "text", "seq": "bigint"}
 _ARRAYS = {name: f"CAST(:{name} AS {kind}[])" for name, kind in _GIVEN.items()}
-# PostgreSQL takes four times as long for a statement for each. It must not join either: it thinks the scope small, and would compare each
-# event of it with each that is given.
+# One statement per event takes PostgreSQL four times as long. A join must be avoided too: PostgreSQL estimates the
+# scope as small, and would compare each of its events with each given one.
 _place_at_once = DriverStatement(
     f"""
 UPDATE ordering_events SET (state, due, position, mark) = (
@@ -310,7 +314,10 @@ def scope_row(connection: Runs, scope: int) -> ScopeRow:
 
 
 def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:
-    """Count an event as handled which the scope knows nothing of; False if it does: it came, was given up, or others follow it."""
+    """Record an unknown event as handled.
+
+    Return False if the scope knows the event: it arrived before, was given up, or has followers.
+    """
     if connection.dialect.name == "postgresql":
         return bool(_pass_at_once(connection, scope=scope, key=key, now=now).all())
     if _pass(connection, scope=scope, key=key, now=now).rowcount < 1:
@@ -320,17 +327,18 @@ def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:
 
 
 def settle_one(connection: Runs, scope: int, seq: int, now: int, *, token: str, alone: bool) -> Callable[[], bool | None]:
-    """Count one claim as handled. Return a function that returns whether `ordering_releases` has rows, or None if the claim is lost.
+    """Record one claimed event as handled.
 
-    PostgreSQL's answer travels with those of the next statements, so call it late.
+    Return a function that returns whether `ordering_releases` has rows, or None if the claim is lost. PostgreSQL's
+    result arrives with those of the next statements, so call the function late.
     """
-    given = {"scope": scope, "seq": seq, "token": token, "alone": int(alone)}
+    parameters = {"scope": scope, "seq": seq, "token": token, "alone": int(alone)}
     if connection.dialect.name == "postgresql":
-        answer = _settle_at_once(connection, now=now, **given)
+        answer = _settle_at_once(connection, now=now, **parameters)
         return lambda: _releasing(answer.all())
-    gone = _settle_one(connection, **given).all()
-    add_handled(connection, [(scope, key, position or 0, now) for key, position in gone])
-    counted = _count_one_handled(connection, scope=scope).all() if gone else []
+    handled = _settle_one(connection, **parameters).all()
+    add_handled(connection, [(scope, key, position or 0, now) for key, position in handled])
+    counted = _count_one_handled(connection, scope=scope).all() if handled else []
     return lambda: _releasing(counted)
 
 
@@ -339,7 +347,7 @@ def _releasing(rows: Sequence[Sequence[int]]) -> bool | None:
 
 
 def place(connection: Runs, scope: int, rows: Sequence[tuple[str, int | None, int, str | None, int]]) -> None:
-    """Write down what was released, as rows of (state, due, position, mark, seq)."""
+    """Store released events, given as rows of (state, due, position, mark, seq)."""
     if connection.dialect.name != "postgresql" or len(rows) <= FEW:
         _place.each(connection, [(*row[:4], scope, row[4]) for row in rows])
     else:
@@ -348,51 +356,52 @@ def place(connection: Runs, scope: int, rows: Sequence[tuple[str, int | None, in
 
 
 def is_releasing(connection: Runs, scope: int, key: bytes) -> bool:
-    """Return whether followers of this event wait for `release_some` alone."""
+    """Return whether followers of this event wait only for `release_some`."""
     return bool(_is_releasing(connection, scope=scope, key=key).all())
 
 
 def slices(items: Iterable[T], most: int = MOST_PARAMETERS) -> Iterator[Sequence[T]]:
-    """Yield the items `most` at a time: without it, as many as one statement takes."""
+    """Split the items into slices of `most`, by default as many as one statement accepts."""
     rest = list(items)
     for start in range(0, len(rest), most):
         yield rest[start : start + most]
 
 
 def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> list[Found]:
-    """Ask for the states of these events, and read no answer yet; in a scope that is fed from a log, only for those not handled yet."""
+    """Request the states of these events without reading the result. With `logged`, omit handled events."""
     statement = states_of_open if logged else states_of_all
     return [statement(connection, scope=scope, keys=some) for some in slices(dict.fromkeys(keys))]
 
 
 def states(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> dict[bytes, State]:
-    """Return what is known of these events; in a scope that is fed from a log, only of those that are not handled yet."""
+    """Return the known states of these events by key. With `logged`, handled events are omitted."""
     return {row[0]: row[1] for answer in states_sent(connection, scope, keys, logged=logged) for row in answer.all()}
 
 
 def unblock_followers(connection: Runs, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:
-    """Make ready what these blocked; what the claim `token` took along stays in its hands until `lease`.
+    """Make the followers of these events ready.
 
-    Where they are many, this is written down as work for `release_some`, and begun.
+    Events that the claim `token` includes stay claimed until `lease`. Large numbers of followers are recorded for
+    `release_some`, which runs once immediately.
     """
     for some in slices(keys):
-        ((found,),) = _many_blocked(connection, scope=scope, keys=some, most=RELEASED_EVENTS + 1).all()
-        if found > RELEASED_EVENTS:
+        ((follower_count,),) = _many_blocked(connection, scope=scope, keys=some, most=RELEASED_EVENTS + 1).all()
+        if follower_count > RELEASED_EVENTS:
             end_releases(connection, scope=scope, state="blocked", keys=some)
             ((last,),) = _last_release(connection, scope=scope).all()
             add_releases(connection, [(scope, key, "blocked", last + 1, 0, token, None) for key in some])
             set_releasing(connection, scope=scope)
             release_some(connection, scope, now, lease)
-        elif found:
+        elif follower_count:
             unblock(connection, scope=scope, keys=some, token=token, lease=lease, now=now)
 
 
 def release_some(connection: Runs, scope: int, now: int, lease: int) -> bool:
-    """Make ready some of what handled events blocked, the first of them first; False if nothing was left to do."""
+    """Make ready some events that handled events blocked, in order. Return False if none were left."""
     room, done = RELEASED_EVENTS, list[bytes]()
     for key, released, token in _releases(connection, scope=scope, most=RELEASED_EVENTS).all():
-        given = {"scope": scope, "key": key, "released": released, "token": token, "lease": lease, "now": now, "most": room}
-        moved = sorted(_unblock_slice(connection, **given).scalars())
+        parameters = {"scope": scope, "key": key, "released": released, "token": token, "lease": lease, "now": now, "most": room}
+        moved = sorted(_unblock_slice(connection, **parameters).scalars())
         if len(moved) == room:
             _move_release(connection, scope=scope, key=key, released=moved[-1])
             room = 0

@@ -1,6 +1,6 @@
-"""The steady clock of a scope, by which events wait: a wall clock that is set gives up no leader early, and none late.
+"""Measure waiting times by a scope's steady clock, so that a wrong wall clock gives up leaders neither early nor late.
 
-`ordering_scopes.age` is its last moment. It counts microseconds and never goes back.
+`ordering_scopes.age` is its last stored value. It counts microseconds and never decreases.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from headrace.store.ordering.statements import ScopeRow
 
 
 class ScopeClock(Protocol):
-    """The steady clock of one scope or of several."""
+    """The steady clock of one or several scopes."""
 
     def __call__(self, scope: ScopeRow, now: int) -> int:
-        """Return the time of a scope, given its row and the time of the wall clock."""
+        """Return the time of a scope (µs), given its row and the wall time `now`."""
         ...
 
     def counted(self) -> int | None:
-        """Return the time as this process counts it on; None before it knows the scope."""
+        """Return the time as this process counts it, or None before it knows the scope."""
         ...
 
 
 class DatabaseAge(ScopeClock):
-    """The clock of the scopes in an api's database: the age of that database."""
+    """The clock of the scopes in an API server's database: the age of that database."""
 
     def __init__(self, ages: AgeClock) -> None:
         self._ages = ages
@@ -42,9 +42,9 @@ class DatabaseAge(ScopeClock):
 
 
 class OwnClock(ScopeClock):
-    """The clock of a scope in a database that has no age. `ticks` is a steady clock in µs.
+    """The clock of a scope in a database without an age. `ticks` is a steady clock in µs.
 
-    It begins at the time of the wall clock. Time in which no process was there counts by the wall clock, at most MAX_GAP.
+    It begins at the wall time. Downtime of all processes counts by the wall clock, for at most MAX_GAP.
     """
 
     def __init__(self, ticks: Callable[[], int]) -> None:

@@ -1,4 +1,4 @@
-"""One transaction that changes what waits in a scope: offers, expiries and withdrawals, as the core decides them, written as rows."""
+"""Change a scope's waiting events in one transaction: write the core's offers, expiries and withdrawals as rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from headrace.core.ordering.causal_order import CausalOrder
-from headrace.core.ordering.handling import OfferBatch, OrderedEvent, ReleasedEvent, State, placed
+from headrace.core.ordering.handling import OfferBatch, OrderedEvent, ReleasedEvent, State, released_events
 from headrace.store.dialects.statements import Found, Runs, row_by_row
 from headrace.store.ordering import clock_reset
 from headrace.store.ordering import statements as sql
@@ -18,7 +18,10 @@ from headrace.store.ordering.wait_histogram import counted
 
 
 class FedEvent(NamedTuple):
-    """One event; `seq` is its place in the log, `passes` says that it needs no handling, and `known` that its leader came."""
+    """One event. `seq` is its place in the log.
+
+    `passes` means that it needs no handling, and `known` that its leader has arrived.
+    """
 
     event: OrderedEvent
     seq: int = 0
@@ -28,24 +31,24 @@ class FedEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventFeed:
-    """Events on their way into a scope, and how far they bring it in the log, if they are from there."""
+    """Events to add to a scope. `head` is the seq of the log up to which they reach, or None outside a log."""
 
     events: Sequence[FedEvent]
     head: int | None = None
 
     @classmethod
     def of(cls, events: Iterable[OrderedEvent]) -> Self:
-        """Return events that are from nowhere."""
+        """Return a feed of events that do not come from a log."""
         return cls([FedEvent(event) for event in events])
 
 
 @dataclass(slots=True)
 class OrderingTransaction:
-    """What one transaction does to one scope.
+    """The changes of one transaction to one scope.
 
-    `now` is the wall clock's time, and says what is due; it never goes back, from one to the next, unless the scope's clock is set back.
-    `age` is the time of the scope's steady clock, by which events wait; None for `steady`: that is the wall clock. With `keeps_time`,
-    the turn writes both although it changes nothing else.
+    `now` is the wall time that decides what is due. It never decreases between transactions, unless the scope's clock
+    is set back. `age` is the time of the scope's steady clock, which measures waiting times. If `steady` is None, it
+    is the wall time. With `keeps_time`, the transaction stores both even if nothing else changes.
     """
 
     connection: Runs
@@ -82,10 +85,11 @@ class OrderingTransaction:
         keys: Sequence[bytes] = (),
         whole: bool = False,
     ) -> Self | None:
-        """Return a turn with the ordering as it is in this transaction; the states of `keys` travel with the scope.
+        """Return a transaction with the current ordering.
 
-        About `limit` waiting events are released at most, and the others left to `release`. None: `kept` has too much to catch up on
-        (see `Replica.current`), and nothing was done.
+        The states of `keys` are read together with the scope. The transaction releases about `limit` waiting events
+        at most, and leaves the rest to `release`. Return None, without changes, if `kept` is too far behind (see
+        `Replica.current`).
         """
         row_by_row(connection)
         answers = sql.states_sent(connection, scope_id, keys, logged=logged)
@@ -117,7 +121,7 @@ class OrderingTransaction:
         return self.replica.order
 
     def offer(self, feed: EventFeed) -> None:
-        """Take events; those of a log that the scope has read already change nothing."""
+        """Add events. Ignore events of a log that the scope has already read."""
         events = [fed for fed in feed.events if not self.logged or fed.seq > self.head]
         offering = OfferBatch(self.order, self._known(events))
         taken: dict[int, FedEvent] = {}
@@ -132,11 +136,11 @@ class OrderingTransaction:
         late = [key for _, key, *_ in offering.offered if self.order.is_given_up(key)]
         lost = self.order.lost
         ahead = self.now - self.age
-        places = offering.decide(self.age, self.limit, ahead)
-        at = {place.seq: place for place in places}
+        released = offering.decide(self.age, self.limit, ahead)
+        at = {event.seq: event for event in released}
         passed = set(offering.passed)
         sql.add_events(self.connection, [self._row(seq, fed, at.get(seq)) for seq, fed in taken.items() if fed.event.key not in passed])
-        self._place(place for place in places if place.seq not in taken)
+        self._place(event for event in released if event.seq not in taken)
         self._count_passed(offering.passed)
         for keys in sql.slices(late):
             sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
@@ -144,34 +148,34 @@ class OrderingTransaction:
         self.steps.append(JournalEntry(self.age, offering.offered, received=offering.received, limit=self.limit, ahead=ahead))
 
     def expire(self, most: int) -> int:
-        """Give up on leaders that did not come, until `most` events were released as lost; return how many were."""
+        """Give up overdue leaders until `most` events are released as lost. Return how many were."""
         due, first, before = self.order.next_expiry(), self.order.position + 1, self.order.lost
         if due is None or due > self.age:
             return 0
-        places = placed(self.order.expire(self.age, most, self.limit), first)
-        self._place(places)
+        released = released_events(self.order.expire(self.age, most, self.limit), first)
+        self._place(released)
         self._give_up(before)
         self.steps.append(JournalEntry(self.age, most=most, limit=self.limit))
         return self.order.lost - before
 
     def withdraw(self, key: bytes) -> None:
-        """Count a waiting event as handled."""
+        """Record a waiting event as handled."""
         first = self.order.position + 1
-        self._place(placed(self.order.withdraw(key, self.age, self.limit), first))
+        self._place(released_events(self.order.withdraw(key, self.age, self.limit), first))
         self.steps.append(JournalEntry(self.age, withdrawn=key, limit=self.limit))
 
     def release(self, lease: int) -> None:
-        """Do some of what earlier transactions left to this one: moments of a clock that was set back, and followers to release."""
+        """Continue the work of earlier transactions: set moments back after a clock reset, or release followers."""
         if self.go_back(lease) or sql.release_some(self.connection, self.scope.id, self.now, self.now + lease):
             return
         if not self.order.releasing and not self.order.breaking:
             return
         first = self.order.position + 1
-        self._place(placed(self.order.release(self.age, sql.RELEASED_EVENTS), first))
+        self._place(released_events(self.order.release(self.age, sql.RELEASED_EVENTS), first))
         self.steps.append(JournalEntry(self.age, limit=sql.RELEASED_EVENTS, released=True))
 
     def turn_back(self, now: int, lease: int) -> None:
-        """Set the scope's clock back: it was told a moment that is yet to come."""
+        """Set the scope's clock back, because it is ahead of the wall clock."""
         self.now = now
         states: Sequence[str] = clock_reset.WALL
         if self.steady is None:
@@ -184,13 +188,13 @@ class OrderingTransaction:
         self.turned = True
 
     def go_back(self, lease: int) -> bool:
-        """Set some moments back that a clock which was ahead gave out, unless this turn did; False if there are none."""
+        """Set some moments back after a clock reset, unless this transaction began it. Return False if none are left."""
         if self.turned:
             return clock_reset.is_left(self.connection, self.scope.id)
         return clock_reset.go_on(self.connection, self.scope.id, lease)
 
     def end(self) -> None:
-        """Write down what was done."""
+        """Store the changes."""
         self._write_releases()
         for step in self.steps:
             self.replica.advance(self.connection, self.scope.id, step)
@@ -213,7 +217,7 @@ class OrderingTransaction:
             )
 
     def _write_releases(self) -> None:
-        """Write down what is left to later transactions: followers of released events, and members of cycles."""
+        """Store the work for later transactions: followers of released events, and members of cycles."""
         left, cycles = self.order.releasing, self.order.breaking
         if left == self.left and cycles.keys() == self.cycles:
             return
@@ -236,11 +240,11 @@ class OrderingTransaction:
         for key in {key: None for fed in events for key in (fed.event.key, fed.event.leader_key) if key is not None}:
             if self.order.entry(key) is None:
                 keys.append(key)
-            else:  # the copy knows what waits
+            else:  # the copy knows the waiting events
                 known[key] = "waiting"
         known |= self._states(keys)
         mine = {fed.event.key for fed in events}
-        for fed in events:  # the log says which leaders came; of those that are not here any more, all is done
+        for fed in events:  # the log records which leaders arrived: those without an entry here are handled
             if fed.known and fed.event.leader_key is not None and fed.event.leader_key not in mine:
                 known.setdefault(fed.event.leader_key, "handled")
         return known
@@ -248,9 +252,9 @@ class OrderingTransaction:
     def _states(self, keys: Sequence[bytes]) -> dict[bytes, State]:
         if not self.asked.issuperset(keys):
             return sql.states(self.connection, self.scope.id, keys, logged=self.logged)
-        answers, self.asked, self.answers = self.answers, frozenset(), ()  # a second step may find others
-        found: dict[bytes, State] = {row[0]: row[1] for answer in answers for row in answer.all()}
-        return {key: found[key] for key in keys if key in found}
+        answers, self.asked, self.answers = self.answers, frozenset(), ()  # a second step may find other states
+        states: dict[bytes, State] = {row[0]: row[1] for answer in answers for row in answer.all()}
+        return {key: states[key] for key in keys if key in states}
 
     def _row(self, seq: int, fed: FedEvent, place: ReleasedEvent | None) -> tuple[Any, ...]:
         event = fed.event
@@ -265,15 +269,15 @@ class OrderingTransaction:
                 late, since = entry.late, entry.since
         body = None if self.logged else event.body
         who = (event.source, event.id, event.follows, event.occurred, since, late)
-        told = (None, None) if place is None else (place.position, place.mark)
-        return (self.scope.id, seq, fed.event.key, fed.event.leader_key, *who, state, *told, due, 0, None, None, body)
+        position_mark = (None, None) if place is None else (place.position, place.mark)
+        return (self.scope.id, seq, fed.event.key, fed.event.leader_key, *who, state, *position_mark, due, 0, None, None, body)
 
     def _place(self, places: Iterable[ReleasedEvent]) -> None:
         rows = []
-        for place in places:
-            self.waited.append(place.waited)
-            state, due = ("blocked", None) if place.blocked else ("ready", self.now)
-            rows.append((state, due, place.position, place.mark, place.seq))
+        for event in places:
+            self.waited.append(event.waited)
+            state, due = ("blocked", None) if event.blocked else ("ready", self.now)
+            rows.append((state, due, event.position, event.mark, event.seq))
         sql.place(self.connection, self.scope.id, rows)
         if self.scope.releasing:
             for seqs in sql.slices(row[-1] for row in rows):
@@ -284,8 +288,8 @@ class OrderingTransaction:
         sql.unblock_followers(self.connection, self.scope.id, keys, self.now, token="", lease=self.now)
 
     def _give_up(self, lost: int) -> None:
-        """Write down which leaders the last step gave up or forgot; `lost` were lost before it."""
-        for keys in sql.slices(self.order.forgot):
+        """Store the leaders that the last step gave up or removed. Before it, `lost` were lost."""
+        for keys in sql.slices(self.order.pruned):
             sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
         rows = [(self.scope.id, key, at, number) for number, (key, at) in enumerate(self.order.gave.items(), lost + 1)]
         sql.add_given_up(self.connection, rows)

@@ -1,4 +1,4 @@
-"""How long events had to wait in a scope of the SQL home: counts by HOLD_BUCKETS, kept as JSON."""
+"""Count the waiting times of events in a scope of the SQL store by HOLD_BUCKETS, stored as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOUNDS: Final = [round(bound * 1_000_000) for bound in HOLD_BUCKETS]
 
 
 def counted(before: str, waited: Iterable[int]) -> str:
-    """Return the counts with these waits (µs) added, but for those that are none."""
+    """Return the counts after adding these waiting times (µs). Zero is not counted."""
     counts = told(before) or [0] * (len(_BOUNDS) + 1)
     for wait in waited:
         if wait > 0:
@@ -23,5 +23,5 @@ def counted(before: str, waited: Iterable[int]) -> str:
 
 
 def told(counts: str) -> list[int]:
-    """Return the counts by bucket; none where nothing had to wait yet."""
+    """Return the counts by bucket, or an empty list if no event has waited yet."""
     return msgspec.json.decode(counts, type=list[int])

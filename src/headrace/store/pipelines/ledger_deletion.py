@@ -1,4 +1,4 @@
-"""Deletion of the ledgers of scopes that were reset or removed: their rows belong to incarnations that no scope has."""
+"""Deletion of the ledgers of reset or removed scopes. Their rows belong to incarnations that no scope has."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _SIZES = {
 
 
 def delete_ledgers(connection: Connection, most: int) -> int:
-    """Delete one slice of the rows that belong to no scope; return how many. 0: there are no more."""
+    """Delete one slice of the rows that belong to no scope; return their number, 0 if none is left."""
     live = set(connection.execute(select(scopes.c.incarnation)).scalars())
     deleted = Slice(most)
     for table, size in _SIZES.items():
         while not deleted.full and (orphan := _orphan(connection, table, live)) is not None:
-            mine, (_, *place) = table.c.incarnation == orphan, table.primary_key.columns
-            found = deleted.add(connection, select(*place, size).where(mine).order_by(*place))
-            if found:
-                connection.execute(delete(table).where(mine, tuple_(*place) <= tuple(found[-1])[:-1]))
+            mine, (_, *key_columns) = table.c.incarnation == orphan, table.primary_key.columns
+            rows = deleted.add(connection, select(*key_columns, size).where(mine).order_by(*key_columns))
+            if rows:
+                connection.execute(delete(table).where(mine, tuple_(*key_columns) <= tuple(rows[-1])[:-1]))
     return len(deleted.rows)
 
 
 def _orphan(connection: Connection, table: Table, live: Container[str]) -> str | None:
-    """Return an incarnation that has rows in the table and no scope, by a look at the index for each incarnation."""
-    first, found = func.min(table.c.incarnation), ""
-    while (found := connection.execute(select(first).where(table.c.incarnation > found)).scalar_one()) is not None:
-        if found not in live:
-            return str(found)
+    """Return an incarnation that has rows in the table and no scope, or None. Each incarnation costs one lookup in the index."""
+    first, incarnation = func.min(table.c.incarnation), ""
+    while (incarnation := connection.execute(select(first).where(table.c.incarnation > incarnation)).scalar_one()) is not None:
+        if incarnation not in live:
+            return str(incarnation)
     return None
 
 
 def ledgers(connection: Connection, before: int, most: int) -> int:
-    """Delete what is left of scopes that were reset or removed, however young it is."""
+    """Delete the remaining rows of reset or removed scopes, whatever their age."""
     del before
     return delete_ledgers(connection, most)

@@ -1,4 +1,4 @@
-"""Pages of a plan that is too large for one request. They lie in the scope's state, under keys of their own, until the plan is stored."""
+"""Pages of a plan that is too large for one request. The scope's state has them under separate keys until the plan is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.store.tables.pipelines import scope_state
 from headrace.wire.pipelines.plans import Plan, PlanPage
 
 _PAGES: Final = "page/"
-_AFTER_PAGES: Final = "page0"  # sorts after all keys that begin so
+_AFTER_PAGES: Final = "page0"  # sorts after all page keys
 
 _mine = (scope_state.c.incarnation == bindparam("of"), scope_state.c.key >= _PAGES, scope_state.c.key < _AFTER_PAGES)
 _pages = select(scope_state.c.value).where(*_mine).order_by(scope_state.c.key)
@@ -21,7 +21,7 @@ _keep = Upsert(scope_state, ["incarnation", "key"], lambda new: {"value": new["v
 
 
 def keep_page(connection: Connection, incarnation: str, page: PlanPage) -> None:
-    """Keep a page. The first one replaces all that were kept."""
+    """Store a page. The first page replaces all stored ones."""
     if page.page == 0:
         drop_pages(connection, incarnation)
     key = f"{_PAGES}{page.page:06d}"
@@ -29,15 +29,15 @@ def keep_page(connection: Connection, incarnation: str, page: PlanPage) -> None:
 
 
 def drop_pages(connection: Connection, incarnation: str) -> None:
-    """Delete the pages of a plan that no driver is going to store."""
+    """Delete the pages of a plan that no driver will store."""
     connection.execute(_drop, {"of": incarnation})
 
 
 def whole_plan(connection: Connection, incarnation: str, plan: Plan) -> Plan:
-    """Return the plan with what its pages have, which are deleted.
+    """Return the plan with the contents of its pages, and delete the pages.
 
     Raises:
-        ApiRefused: Not all of its pages were sent.
+        ApiRefused: Pages of the plan are missing.
     """
     pages = [PlanPage.model_validate_json(value) for value in connection.execute(_pages, {"of": incarnation}).scalars()]
     expected = [(plan.epoch, plan.cursor.batch, number) for number in range(plan.pages)]

@@ -19,7 +19,8 @@ _open = ValuesQuery(
     "SELECT r.incarnation, r.batch, r.number, r.slice, r.begun, r.ended FROM given CROSS JOIN planned_runs r "
     "WHERE r.incarnation = given.incarnation AND r.batch = given.batch AND r.number = given.number",
 )
-# Each takes the runs of one batch together: PostgreSQL, which has no statistics of a young batch, may look at all of its runs each time.
+# Each statement reads the runs of one batch together. PostgreSQL has no statistics of a young batch, and may scan
+# all of its runs each time.
 _count = DriverStatement(
     "UPDATE planned_runs SET begun = :begun, ended = :ended WHERE incarnation = :incarnation AND batch = :batch AND number IN :numbers",
     numbers="bigint",
@@ -47,7 +48,7 @@ class _Place(NamedTuple):
 
 
 class _Open:
-    """One open run while its reports are taken up."""
+    """One open run while its reports are applied."""
 
     def __init__(self, number: int, slice: int, begun: int, ended: int) -> None:
         self.number = number
@@ -61,21 +62,21 @@ class _Open:
         self.begun = max(self.begun, report.attempt)
         if report.state != "running":
             self.ended = max(self.ended, report.attempt)
-        self.letter = report.letter if report.state == "failed" else None
+        self.letter = report.dead_letter if report.state == "failed" else None
         self.is_over = report.state == "succeeded" or self.letter is not None
 
 
 class Taken(NamedTuple):
-    """The reports that say something new, and the slices of the dead letters among them."""
+    """The reports that change something, and the slices of the dead letters among them."""
 
     reports: list[RunReport]
     slices: dict[str, bytes]
 
 
 def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> Taken:
-    """Count attempts of planned runs and close those that are over.
+    """Count attempts of planned runs and close the finished ones.
 
-    A report of a planned run that is closed says nothing new: it is a repeat whose answer was lost.
+    A report of a closed planned run changes nothing: it is a repeat whose response was lost.
 
     Raises:
         Fenced: The job does not hold the scope of a planned run.
@@ -120,21 +121,21 @@ def _open_runs(connection: Connection, places: Iterator[_Place]) -> dict[_Place,
 
 
 def _slices_of_letters(connection: Connection, runs: dict[_Place, _Open]) -> dict[str, bytes]:
-    places = {run.letter: (place.incarnation, place.batch, run.slice) for place, run in runs.items() if run.letter is not None}
-    if not places:
+    slice_keys = {run.letter: (key.incarnation, key.batch, run.slice) for key, run in runs.items() if run.letter is not None}
+    if not slice_keys:
         return {}
-    found = {tuple(row[:3]): bytes(row[3]) for row in _slices(connection, sorted(set(places.values())))}
-    return {letter: found[place] for letter, place in places.items()}
+    data = {tuple(row[:3]): bytes(row[3]) for row in _slices(connection, sorted(set(slice_keys.values())))}
+    return {dead_letter_id: data[key] for dead_letter_id, key in slice_keys.items()}
 
 
 def _write(connection: Connection, runs: dict[_Place, _Open]) -> None:
     attempts: dict[tuple[str, int, int, int], list[int]] = defaultdict(list)
     over: dict[tuple[str, int], list[_Open]] = defaultdict(list)
-    for place, run in runs.items():
+    for key, run in runs.items():
         if run.is_over:
-            over[place[:2]].append(run)
+            over[key[:2]].append(run)
         else:
-            attempts[(*place[:2], run.begun, run.ended)].append(place.number)
+            attempts[(*key[:2], run.begun, run.ended)].append(key.number)
     for (incarnation, batch, begun, ended), numbers in attempts.items():
         for some in _parts(numbers):
             _count(connection, incarnation=incarnation, batch=batch, begun=begun, ended=ended, numbers=some)
@@ -143,7 +144,7 @@ def _write(connection: Connection, runs: dict[_Place, _Open]) -> None:
 
 
 def close_runs(connection: Connection, incarnation: str, batch: int, closed: Mapping[int, int]) -> None:
-    """Delete runs of a batch, and their slices that no other open run has. `closed` has the slice of each run, by number."""
+    """Delete runs of a batch, and their slices that no other open run has. `closed` maps run numbers to slices."""
     for some in _parts(list(closed)):
         _close(connection, incarnation=incarnation, batch=batch, numbers=some)
     for some in _parts(sorted(set(closed.values()))):
@@ -152,5 +153,5 @@ def close_runs(connection: Connection, incarnation: str, batch: int, closed: Map
 
 
 def _parts(numbers: list[int]) -> Iterator[list[int]]:
-    """Yield numbers, as many as one statement takes."""
+    """Yield numbers in chunks that fit into one statement."""
     return (numbers[start : start + MOST_VALUES] for start in range(0, len(numbers), MOST_VALUES))

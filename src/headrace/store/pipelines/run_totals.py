@@ -45,7 +45,7 @@ _add = Upsert(tables.run_totals, ["project", "pipeline"], _changed)
 
 
 def contribution(run: Mapping[Any, Any], sign: int = 1) -> Contribution:
-    """Return what a row of `runs` adds, or takes away with a `sign` of -1. Events and rows count once the run has succeeded."""
+    """Return the contribution of a row of `runs`, negated with a `sign` of -1. Events and rows count once the run has succeeded."""
     done = run["state"] == "succeeded"
     events, rows = (run["events"], run["rows"] or 0) if done else (0, 0)
     failed = run["state"] == "failed"

@@ -28,9 +28,10 @@ class Runs:
         self._database = database
 
     def report(self, job_id: int, reports: Sequence[RunReport], ended: BatchEnded | None = None) -> None:
-        """Store the last report of each run: of the latest attempt, and its end rather than its start; and its dead letter.
+        """Store the last report of each run, and its dead letter. The latest attempt wins, and its end wins over
+        its start.
 
-        A planned run that is over is no longer open, in the same transaction.
+        A finished planned run is closed in the same transaction.
 
         Raises:
             Fenced: The job has ended, or does not hold the scope of a planned run or of the batch that ended.
@@ -78,7 +79,7 @@ def _incarnation(connection: Connection, scope: str) -> str:
 
 def _row(report: RunReport, project: str, incarnation: str) -> dict[str, Any]:
     return {
-        **report.model_dump(exclude={"started", "finished", "seqs", "letter", "number"}),
+        **report.model_dump(exclude={"started", "finished", "seqs", "dead_letter", "number"}),
         "project": project,
         "incarnation": incarnation,
         "started": micros(report.started),
@@ -89,7 +90,11 @@ def _row(report: RunReport, project: str, incarnation: str) -> dict[str, Any]:
 
 
 def _stretch(seqs: Sequence[tuple[int, int]]) -> dict[str, int | None]:
-    """Return where the events of a run are, as it is looked for: nowhere, where it took none."""
+    """Return the interval of a run's events for lookups, empty if it has none."""
     first, last = min((first for first, _ in seqs), default=0), max((last for _, last in seqs), default=-1)
     node = interval_node(first, last)
-    return dict.fromkeys(("first_seq", "last_seq", "node")) if node is None else {"first_seq": first, "last_seq": last, "node": node}
+    return (
+        dict.fromkeys(("first_seq", "last_seq", "interval_node"))
+        if node is None
+        else {"first_seq": first, "last_seq": last, "interval_node": node}
+    )

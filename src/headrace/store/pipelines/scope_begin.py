@@ -1,4 +1,4 @@
-"""Where a scope begins to read the log."""
+"""The position at which a scope begins to read the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.wire.custody.events import Cursor
 
 
 class Begin(NamedTuple):
-    """A scope begins after the event `seq` and the redelivery `again`. `known` is the last redelivery at that time."""
+    """The start of a scope: after the event `seq` and the redelivery `again`. `known` is the last redelivery at that time."""
 
     seq: int
     again: int
@@ -22,16 +22,16 @@ class Begin(NamedTuple):
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor of a scope that has no plan yet."""
+        """The cursor of a scope without a plan."""
         return Cursor(cursor=self.seq, batch=0, again=self.again)
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns of `scopes` that stay until the scope is reset: a new incarnation, and where it begins."""
-        return {"incarnation": uuid4().hex, "begin_seq": self.seq, "begin_again": self.known, "epoch": 0}
+        """Return the columns of `scopes` that are constant until the scope is reset: a new incarnation, and its start."""
+        return {"incarnation": uuid4().hex, "begin_seq": self.seq, "begin_redelivery_id": self.known, "epoch": 0}
 
 
 def beginning(connection: Connection, begin: int | None) -> Begin:
-    """Return where a scope begins whose first event is `begin`, or the next one that is stored (None).
+    """Return the start of a scope whose first event is `begin`, or the next stored event if None.
 
     Raises:
         ApiRefused: The event is beyond the next one of the log.
@@ -46,4 +46,4 @@ def beginning(connection: Connection, begin: int | None) -> Begin:
             status=422,
             problem="invalid",
         )
-    return Begin(max(begin - 1, last_pruned_seq(connection)), 0, known)  # what is forgotten cannot be read
+    return Begin(max(begin - 1, last_pruned_seq(connection)), 0, known)  # pruned events cannot be read

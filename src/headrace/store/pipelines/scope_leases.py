@@ -1,9 +1,10 @@
-"""Scope leases: the one driver that may work for a scope.
+"""Scope leases: at most one driver works for a scope.
 
-    free ──acquire──► held ──its job ends, or another driver acquires it after LEASE_SECONDS of silence──► held, one epoch later
+    free ──acquire──► held ──its job ends, or another driver acquires it after LEASE_SECONDS without a heartbeat──► held, one epoch later
 
-A holder that loses its scope loses its job with it, so each of its later requests is refused as fenced. A holder is silent for as
-long as a waiting driver's requests find the same heartbeat, by this machine's steady clock: wrong clocks move no lease.
+A holder that loses its scope also loses its job, so each of its later requests is refused as fenced. A holder
+misses heartbeats while a waiting driver's requests find the same heartbeat. The steady clock of this machine
+measures the time, so wrong wall clocks move no lease.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from headrace.store.tables.pipelines import scope_leases
 from headrace.wire.custody.events import Cursor
 
 LEASE_SECONDS: Final = 6
-"""Seconds of silence after which another driver may have the scope."""
+"""Seconds without a heartbeat after which another driver may acquire the scope."""
 
 _LONGEST_GAP: Final = 3 * SECOND
-"""Microseconds between two requests of a waiting driver. After a longer gap nothing is known of what happened meanwhile."""
+"""Maximum microseconds between two requests of a waiting driver. After a longer gap, the measurement starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """A holder's heartbeat, since when it is the same, and when it was last looked at (steady clock, microseconds)."""
+    """A holder's heartbeat, the time since which it is unchanged, and the time of the last look (steady clock, microseconds)."""
 
     job_id: int
     heartbeat: int
@@ -60,7 +61,8 @@ class ScopeLeases:
         self._sightings: dict[str, _Sighting] = {}
 
     def acquire(self, job_id: int, scope: str, begin: int | None = 1) -> Lease:
-        """Grant the scope to a job; the holder gets its own epoch again. A new scope begins at `begin`, as in `AcquireScope`.
+        """Grant the scope to a job; the holder gets its own epoch again. A new scope begins at `begin`, as in
+        `AcquireScope`.
 
         Raises:
             Fenced: The job has ended.
@@ -86,7 +88,7 @@ class ScopeLeases:
             add_scope(connection, scope, job, beginning(connection, begin), now)
         row = scope_row(connection, scope)
         drop_pages(connection, row.incarnation)
-        return Lease(epoch, row.incarnation, row.begin_seq, row.begin_again, cursor_of(row))
+        return Lease(epoch, row.incarnation, row.begin_seq, row.begin_redelivery_id, cursor_of(row))
 
     def _is_silent(self, scope: str, holder: Any) -> bool:
         now = self._ticks()
@@ -98,7 +100,7 @@ class ScopeLeases:
 
 
 def require_holder(connection: Connection, job_id: int, scope: str, epoch: int | None = None) -> RunningJob:
-    """Return the job, which holds the scope, at `epoch` where one is given. Raises `Fenced` otherwise."""
+    """Return the job that holds the scope, at `epoch` if it is given. Raises `Fenced` otherwise."""
     job = require_running(connection, job_id)
     known = (scope_leases.c.scope == scope, scope_leases.c.job_id == job_id)
     held = connection.execute(select(scope_leases.c.epoch).where(*known)).scalar_one_or_none()

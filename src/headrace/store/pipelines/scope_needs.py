@@ -1,4 +1,4 @@
-"""What a pipeline's scope has still to do: its open runs, and what it may read of the log."""
+"""The remaining needs of a pipeline's scope: its open runs, and the part of the log that it may still read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _open = select(func.count()).where(_mine).correlate(scopes).scalar_subquery()
 _first_batch = select(func.min(planned_runs.c.batch)).where(_mine).correlate(scopes).scalar_subquery()
 
 handled_to = case((_first_open <= scopes.c.cursor, _first_open - 1), else_=scopes.c.cursor)
-"""Of a row of `scopes`: no event up to this seq is yet to be read, or is one of an open run."""
-needed_after = case((_first_open <= scopes.c.kept, _first_open - 1), else_=scopes.c.kept)
-"""Of a row of `scopes`: neither its ordering nor one of its open runs reads an event up to this seq."""
+"""For a row of `scopes`: each event up to this seq is read and is in no open run."""
+needed_after = case((_first_open <= scopes.c.low_watermark, _first_open - 1), else_=scopes.c.low_watermark)
+"""For a row of `scopes`: neither its ordering nor an open run reads an event up to this seq."""
 
 OUTSTANDING = (
     handled_to.label("handled_to"),
@@ -23,4 +23,6 @@ OUTSTANDING = (
     _open.label("open_runs"),
     _first_batch.label("open_batch"),
 )
-"""Of a row of `scopes`: `handled_to`, `needed_after`, how many open runs it has, and the first batch that has one (null: none has)."""
+"""For a row of `scopes`: `handled_to`, `needed_after`, the number of open runs, and the first batch with one, or
+null if there is none.
+"""

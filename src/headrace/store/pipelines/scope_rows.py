@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -10,6 +10,9 @@ from headrace.store.control.jobs import RunningJob
 from headrace.store.pipelines.scope_begin import Begin
 from headrace.store.tables.pipelines import scopes
 from headrace.wire.custody.events import Cursor, ScopeReport
+
+_COLUMNS: Final = {"kept": "low_watermark", "again": "last_redelivery_id"}
+"""The columns of `scopes` whose names differ from the fields of a cursor."""
 
 
 def scope_row(connection: Connection, scope: str) -> Any:
@@ -19,20 +22,21 @@ def scope_row(connection: Connection, scope: str) -> Any:
 
 def cursor_of(row: Any) -> Cursor:
     """Return the cursor in a row of `scopes`."""
-    told = {name: getattr(row, name) for name in Cursor.model_fields}
-    return Cursor.model_validate({**told, "report": ScopeReport.model_validate_json(row.report)})
+    fields = {name: getattr(row, _COLUMNS.get(name, name)) for name in Cursor.model_fields}
+    return Cursor.model_validate({**fields, "report": ScopeReport.model_validate_json(row.report)})
 
 
 def add_scope(connection: Connection, scope: str, job: RunningJob, begin: Begin, now: int) -> None:
-    """Add a scope that has read nothing yet."""
+    """Add a scope that has read nothing."""
     known = {"scope": scope, "project": job.project, "job_id": job.id, "updated": now}
     connection.execute(insert(scopes).values(**known, **begin.columns(), **cursor_columns(begin.cursor)))
 
 
 def move_scope(connection: Connection, scope: str, job: RunningJob, cursor: Cursor, now: int, **more: Any) -> None:
-    """Change how far a scope is and what it reports; `more` are other columns.
+    """Update the position and the report of a scope; `more` has values of other columns.
 
-    A report of nothing read keeps how fast the last batch was: a batch that only moves the scope's clock says nothing about that.
+    An empty report leaves the rate of the last batch unchanged, because a batch that only moves the scope's clock
+    has no rate.
     """
     before = connection.execute(select(scopes.c.report).where(scopes.c.scope == scope)).scalar_one()
     values = cursor_columns(cursor.model_copy(update={"report": _paced(cursor.report or ScopeReport(), before)}))
@@ -41,7 +45,7 @@ def move_scope(connection: Connection, scope: str, job: RunningJob, cursor: Curs
 
 
 def set_pace(connection: Connection, scope: str, read: int, seconds: float) -> None:
-    """Report how many events the last batch of a scope read, and how long it took."""
+    """Store the number of events of a scope's last batch, and its duration."""
     mine = scopes.c.scope == scope
     report = ScopeReport.model_validate_json(connection.execute(select(scopes.c.report).where(mine)).scalar_one())
     paced = report.model_copy(update={"read": read, "seconds": seconds})
@@ -51,8 +55,8 @@ def set_pace(connection: Connection, scope: str, read: int, seconds: float) -> N
 def cursor_columns(cursor: Cursor) -> dict[str, Any]:
     """Return the columns of `scopes` that a cursor has."""
     return {
-        **cursor.model_dump(exclude={"kept", "report"}),
-        "kept": cursor.cursor if cursor.kept is None else cursor.kept,
+        **{_COLUMNS.get(name, name): value for name, value in cursor.model_dump(exclude={"report"}).items()},
+        "low_watermark": cursor.cursor if cursor.kept is None else cursor.kept,
         "report": (cursor.report or ScopeReport()).model_dump_json(),
     }
 

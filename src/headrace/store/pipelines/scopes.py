@@ -1,4 +1,4 @@
-"""Scopes: removed, or started again."""
+"""Removal and reset of scopes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Scopes:
         self._database = database
 
     def remove(self, scope: str) -> bool:
-        """Remove a pipeline's scope with its open runs and its state, so that the log need keep nothing for it; whether it was there.
+        """Remove a pipeline's scope with its open runs and its state; return whether it existed. The log retains no
+        events for it.
 
         Raises:
             ApiRefused: A running job holds it.
@@ -47,7 +48,7 @@ class Scopes:
         return reset
 
     def _delete_ledgers(self) -> None:
-        """Delete, slice by slice, what scopes had that were reset or removed. Retention does it where this is broken off."""
+        """Delete, slice by slice, the rows of reset or removed scopes. Retention continues an interrupted deletion."""
         while self._database.write(partial(delete_ledgers, most=LEDGER_ROWS)):
             pass
 

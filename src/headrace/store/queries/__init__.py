@@ -1,1 +1,1 @@
-"""Queries for people: status, lists and pages."""
+"""Queries of the administration API: status, lists and pages."""

@@ -1,7 +1,11 @@
-"""The audit: do the books of every stream balance, and does the upstream agree? Read at one moment, in a few grouped queries.
+"""Audit: compare the totals of every stream, and its recorded positions with the upstream's.
 
-For each trigger, of what it was owed:  read = fired + filtered + rejected + dead-lettered + failed + dropped + pending,
-where `pending` is counted in the backlog itself, and must be what the books say was spilled (or redriven) and is not settled.
+A few grouped queries read one snapshot. For the raw events of each trigger:
+
+    read = fired + filtered + rejected + dead-lettered + failed + dropped + pending
+
+`pending` is counted in the backlog itself. It must equal the raw events that the receipts count as spilled (or
+redriven) and that are not settled.
 """
 
 from __future__ import annotations
@@ -18,14 +22,14 @@ from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, subsc
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.queries.streams import stream_list
 from headrace.store.tables.control import stream_reports, triggers
-from headrace.store.tables.custody import backlog, custody, lanes, receipt_problems, recorded_streams
+from headrace.store.tables.custody import backlog, lanes, receipt_problems, recorded_streams, trigger_answers
 from headrace.wire.base import rfc3339
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.custody.receipts import Audit, LaneAudit, StreamAudit, TriggerAudit
 
 MOST_PROBLEMS = 1_000
 OWED_SECONDS = 60.0
-"""So long a raw event may be owed an answer before it is a problem."""
+"""Maximum seconds for which a raw event may be unanswered. A longer time is a problem."""
 STORE = "the store"
 COLUMNS = ("read", *ANSWERS, *SETTLED, "redriven")
 MOST_TRIGGERS = 1_000
@@ -36,7 +40,7 @@ Found = Row[*tuple[Any, ...]]
 
 
 def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
-    """Return the books of every stream, or of one; `now` is in microseconds."""
+    """Return the totals of every stream, or of one. `now` is in microseconds."""
     sums = _lanes(connection, stream)
     by_trigger = _triggers(connection, stream)
     problems = _problems(connection, stream)
@@ -55,7 +59,7 @@ def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
 
 
 def _owed_long(connection: Connection, now: int, stream: str | None) -> Iterator[tuple[str, LaneAudit]]:
-    """Yield, for each stream that is read, where its oldest raw event is, if it has been owed an answer for long."""
+    """Yield, for each running stream, the position of its oldest raw event, if that has been unanswered for too long."""
     for one in stream_list(connection):
         seconds = one.oldest_unresolved or 0.0
         if seconds <= OWED_SECONDS or (stream is not None and one.stream != stream):
@@ -66,15 +70,15 @@ def _owed_long(connection: Connection, now: int, stream: str | None) -> Iterator
 
 
 def _lanes(connection: Connection, stream: str | None) -> dict[str, tuple[int, int]]:
-    """Return, for each stream, how many raw events it read and from how many lanes."""
+    """Return, for each stream, the number of raw events that it read, and of its lanes."""
     query = select(lanes.c.stream, func.sum(lanes.c.read), func.count()).where(lanes.c.last.is_not(None)).group_by(lanes.c.stream)
     if stream is not None:
         query = query.where(lanes.c.stream == stream)
-    forgotten = select(recorded_streams.c.stream, recorded_streams.c.read, recorded_streams.c.lanes).where(recorded_streams.c.lanes > 0)
+    pruned = select(recorded_streams.c.stream, recorded_streams.c.read, recorded_streams.c.lanes).where(recorded_streams.c.lanes > 0)
     if stream is not None:
-        forgotten = forgotten.where(recorded_streams.c.stream == stream)
+        pruned = pruned.where(recorded_streams.c.stream == stream)
     sums: dict[str, tuple[int, int]] = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
-    for name, read, count in connection.execute(forgotten):
+    for name, read, count in connection.execute(pruned):
         before = sums.get(name, (0, 0))
         sums[name] = (before[0] + read, before[1] + count)
     return sums
@@ -85,58 +89,61 @@ def _triggers(connection: Connection, stream: str | None) -> dict[str, list[Trig
     counts = _counts(connection, stream)
     pending = _pending(connection, stream)
     names = _names(connection)
-    found: dict[str, list[TriggerAudit]] = defaultdict(list)
+    audits: dict[str, list[TriggerAudit]] = defaultdict(list)
     runs: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
-    for place in owed.keys() | counts.keys() | pending.keys():
-        name, trigger = place
+    for key in owed.keys() | counts.keys() | pending.keys():
+        name, trigger = key
         if trigger in names:
-            found[name].append(_balance(names[trigger], owed[place], counts.get(place, Counter()), pending[place]))
+            audits[name].append(_balance(names[trigger], owed[key], counts.get(key, Counter()), pending[key]))
         else:
-            runs[name][0].update(read=owed[place], pending=pending[place])
-            runs[name][1].update(counts.get(place, {}))
-    for name, (sums, books) in runs.items():
-        found[name].append(_balance(TASK_RUNS, sums["read"], books, sums["pending"]))
-    return {name: _shown(sorted(books, key=lambda one: one.trigger)) for name, books in found.items()}
+            runs[name][0].update(read=owed[key], pending=pending[key])
+            runs[name][1].update(counts.get(key, {}))
+    for name, (sums, totals) in runs.items():
+        audits[name].append(_balance(TASK_RUNS, sums["read"], totals, sums["pending"]))
+    return {name: _shown(sorted(totals, key=lambda one: one.trigger)) for name, totals in audits.items()}
 
 
 def _names(connection: Connection) -> dict[int, str]:
-    """Return the names of declared triggers; those of task runs come and go with them, and are shown together."""
+    """Return the names of declared triggers. Triggers of task runs are temporary and share one line."""
     declared = select(triggers.c.id, triggers.c.name).where(triggers.c.run_id.is_(None))
     return {one: name for part in driver_rows(connection, declared, AT_ONCE) for one, name in part}
 
 
-def _shown(books: list[TriggerAudit]) -> list[TriggerAudit]:
-    """Return what is shown of a stream's triggers: of too many, first those that do not balance; the last line sums up the rest."""
-    if len(books) <= MOST_TRIGGERS:
-        return books
-    books = sorted(books, key=lambda one: (one.balanced, one.trigger))
-    shown, rest = books[: MOST_TRIGGERS - 1], books[MOST_TRIGGERS - 1 :]
+def _shown(totals: list[TriggerAudit]) -> list[TriggerAudit]:
+    """Return the totals to show for a stream's triggers.
+
+    If there are too many, unbalanced triggers come first, and the last line sums up the rest.
+    """
+    if len(totals) <= MOST_TRIGGERS:
+        return totals
+    totals = sorted(totals, key=lambda one: (one.balanced, one.trigger))
+    visible, rest = totals[: MOST_TRIGGERS - 1], totals[MOST_TRIGGERS - 1 :]
     names = TriggerAudit.model_fields.keys() - {"trigger", "balanced"}
     sums = {name: sum(getattr(one, name) for one in rest) for name in names}
-    return [*shown, TriggerAudit(trigger=f"{len(rest)} other triggers", balanced=all(one.balanced for one in rest), **sums)]
+    return [*visible, TriggerAudit(trigger=f"{len(rest)} other triggers", balanced=all(one.balanced for one in rest), **sums)]
 
 
-def _balance(trigger: str, read: int, books: Counter[str], pending: int) -> TriggerAudit:
-    read += books["read"]
-    first = sum(books[name] for name in ANSWERS)
-    settled = sum(books[name] for name in SETTLED)
-    spilled = books["spilled"] + books["redriven"]
-    dead_lettered = books["dead_lettered"] + books["settled_dead_lettered"]
-    rejected = books["rejected"] + books["settled_rejected"]
-    # a redriven letter is answered again: it leaves the count of what it was before
-    from_letters = min(books["redriven"], dead_lettered)
+def _balance(trigger: str, read: int, totals: Counter[str], pending: int) -> TriggerAudit:
+    read += totals["read"]
+    first = sum(totals[name] for name in ANSWERS)
+    settled = sum(totals[name] for name in SETTLED)
+    spilled = totals["spilled"] + totals["redriven"]
+    dead_lettered = totals["dead_lettered"] + totals["settled_dead_lettered"]
+    rejected = totals["rejected"] + totals["settled_rejected"]
+    # a redriven dead letter is answered again, so it leaves the count of its first answer
+    from_dead_letters = min(totals["redriven"], dead_lettered)
     return TriggerAudit(
         trigger=trigger,
         read=read,
-        fired=books["fired"] + books["settled_fired"],
-        filtered=max(0, read - first) + books["settled_filtered"],
-        rejected=rejected - (books["redriven"] - from_letters),
-        dead_lettered=dead_lettered - from_letters,
-        failed=books["failed"],
+        fired=totals["fired"] + totals["settled_fired"],
+        filtered=max(0, read - first) + totals["settled_filtered"],
+        rejected=rejected - (totals["redriven"] - from_dead_letters),
+        dead_lettered=dead_lettered - from_dead_letters,
+        failed=totals["failed"],
         spilled=spilled,
         settled=settled,
         pending=pending,
-        dropped=books["settled_dropped"],
+        dropped=totals["settled_dropped"],
         balanced=first <= read and spilled - settled == pending,
     )
 
@@ -159,18 +166,18 @@ def _stream_ids(connection: Connection, stream: str | None) -> list[tuple[str, i
 
 
 def _counts(connection: Connection, stream: str | None) -> dict[tuple[str, int], Counter[str]]:
-    query = select(recorded_streams.c.stream, custody).join(custody, custody.c.stream_id == recorded_streams.c.id)
+    query = select(recorded_streams.c.stream, trigger_answers).join(trigger_answers, trigger_answers.c.stream_id == recorded_streams.c.id)
     if stream is not None:
         query = query.where(recorded_streams.c.stream == stream)
     return {(row.stream, row.trigger_id): Counter({name: getattr(row, name) for name in COLUMNS}) for row in connection.execute(query)}
 
 
 def _pending(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
-    """Return how much really is kept of what the books call spilled."""
+    """Return the number of stored raw events that the receipts count as spilled."""
     query = (
         select(lanes.c.stream, backlog.c.trigger_id, func.count())
         .join(lanes, lanes.c.id == backlog.c.lane_id)
-        .where(backlog.c.counted.is_(True), backlog.c.answer.is_(None))
+        .where(backlog.c.accounted.is_(True), backlog.c.answer.is_(None))
         .group_by(lanes.c.stream, backlog.c.trigger_id)
     )
     if stream is not None:
@@ -179,7 +186,10 @@ def _pending(connection: Connection, stream: str | None) -> Counter[tuple[str, i
 
 
 def _problems(connection: Connection, stream: str | None) -> dict[str, list[LaneAudit]]:
-    """Return what is wrong with the lanes of each stream: what the receipts told, the first first, then where the upstream is ahead."""
+    """Return the problems with the lanes of each stream.
+
+    Problems that the receipts report come first, in order of time. Lanes whose upstream is ahead follow.
+    """
     query = (
         select(lanes.c.stream, lanes.c.lane, receipt_problems.c.recorded, receipt_problems.c.problem)
         .join(lanes, lanes.c.id == receipt_problems.c.lane_id)
@@ -190,20 +200,23 @@ def _problems(connection: Connection, stream: str | None) -> dict[str, list[Lane
     if stream is not None:
         query = query.where(lanes.c.stream == stream)
         last = last.where(stream_reports.c.stream == stream)
-    found: dict[str, list[LaneAudit]] = defaultdict(list)
+    lane_audits: dict[str, list[LaneAudit]] = defaultdict(list)
     for row in connection.execute(query):
-        found[row.stream].append(LaneAudit(lane=row.lane, recorded=row.recorded, committed=None, problem=row.problem))
+        lane_audits[row.stream].append(LaneAudit(lane=row.lane, recorded=row.recorded, committed=None, problem=row.problem))
     newest = {row.stream: row.report for row in connection.execute(last)}
     for name, report in newest.items():
-        found[name] += _ahead(connection, name, StreamReport.model_validate_json(report).lanes)
-    return {name: problems for name, problems in found.items() if problems}
+        lane_audits[name] += _ahead(connection, name, StreamReport.model_validate_json(report).lanes)
+    return {name: problems for name, problems in lane_audits.items() if problems}
 
 
 def _ahead(connection: Connection, stream: str, reported: list[LaneReport]) -> list[LaneAudit]:
-    """Return the lanes that were advanced past what is recorded. Custody is recorded first, so an old report is never ahead of it."""
+    """Return the lanes that were advanced past their recorded position.
+
+    Custody is recorded first, so an old report is never ahead of it.
+    """
     named = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == stream, lanes.c.lane.in_([lane.lane for lane in reported]))
     recorded: dict[str, int | None] = {row.lane: row.last for row in connection.execute(named)}
-    found: list[LaneAudit] = []
+    problems: list[LaneAudit] = []
     for lane in reported:
         last = recorded.get(lane.lane)
         if lane.advanced is not None and (last is None or lane.advanced > last):
@@ -212,5 +225,5 @@ def _ahead(connection: Connection, stream: str, reported: list[LaneReport]) -> l
             what = f"the upstream has committed up to {lane.committed}, past what is recorded"
         else:
             continue
-        found.append(LaneAudit(lane=lane.lane, recorded=last, committed=lane.committed, problem=what))
-    return found
+        problems.append(LaneAudit(lane=lane.lane, recorded=last, committed=lane.committed, problem=what))
+    return problems

@@ -1,4 +1,4 @@
-"""Pages of the log and the dead letters, the newest first, for people who look around."""
+"""Pages of the log and of the dead letters, the newest first."""
 
 from __future__ import annotations
 
@@ -9,23 +9,35 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select, tuple_
 
+from headrace.core.identity import event_key
 from headrace.core.tracing import event_trace
 from headrace.core.values.moments import moment
 from headrace.store.db.meta import log_head
 from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.dead_letters.texts import whole_text
+from headrace.store.queries.ordering_scopes import event_in_sql_scopes
 from headrace.store.queries.pipeline_runs import run_called, runs_of_event
+from headrace.store.queries.scopes import event_in_pipelines
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import dead_letters
-from headrace.store.tables.log import events, firings
-from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage, DeadLetterSummary, EventDetail, EventPage, EventSummary
+from headrace.store.tables.log import events, firings, pruned_event_keys
+from headrace.wire.status.status import (
+    DeadLetterDetail,
+    DeadLetterPage,
+    DeadLetterSummary,
+    EventDetail,
+    EventLeader,
+    EventPage,
+    EventSummary,
+)
 
 STRETCH = 100_000
-"""How many events a filtered page looks through at most."""
+"""Maximum number of events that a filtered page examines."""
 RUNS_OF_EVENT = 100
-"""How many runs of an event are shown at most."""
+"""Maximum number of runs in the detail of an event."""
 
-_SUMMARY = [events.c[name] for name in ("seq", "type", "subject", "id", "source", "follows", "leader_seq", "occurred", "received")]
+_SUMMARY = [events.c[name] for name in EventSummary.model_fields if name in events.c]
+_DETAIL = [events.c[name] for name in EventDetail.model_fields if name in events.c]
 _LETTER = [
     dead_letters.c[name] for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received", "state")
 ]
@@ -54,41 +66,54 @@ def event_page(
     type: str | None = None,
     subject: str | None = None,
 ) -> EventPage:
-    """Return events with after < seq < before, of that type and subject where these are given.
+    """Return events with after < seq < before, of the given type and subject.
 
-    The newest come first, unless only `after` is given: then those that follow it, the oldest first.
+    The newest come first. With `after` alone, the events that follow it come, the oldest first.
     """
     end = log_head(connection) + 1
     low = after or 0
     high = end if before is None else min(before, end)
     forward = after is not None and before is None
-    stretch = high if type is None and subject is None else STRETCH
+    scan_limit = high if type is None and subject is None else STRETCH
     if forward:
-        high = min(high, low + 1 + stretch)
-    bottom = low if forward else max(low, high - 1 - stretch)
+        high = min(high, low + 1 + scan_limit)
+    bottom = low if forward else max(low, high - 1 - scan_limit)
     query = select(*_SUMMARY).where(events.c.seq > bottom, events.c.seq < high)
     if type is not None:
         query = query.where(events.c.type == type)
     if subject is not None:
         query = query.where(events.c.subject == subject)
     order = events.c.seq.asc() if forward else events.c.seq.desc()
-    found = connection.execute(query.order_by(order).limit(limit)).all()
-    full = len(found) == limit
-    summaries = _summaries(connection, found)
+    rows = connection.execute(query.order_by(order).limit(limit)).all()
+    full = len(rows) == limit
+    summaries = _summaries(connection, rows)
     if forward:
-        return EventPage(events=summaries, after=found[-1].seq if full else max(low, high - 1), before=None)
-    reached = found[-1].seq if full else bottom + 1
+        return EventPage(events=summaries, after=rows[-1].seq if full else max(low, high - 1), before=None)
+    reached = rows[-1].seq if full else bottom + 1
     return EventPage(events=summaries, after=None, before=reached if reached > low + 1 else None)
 
 
-def event_detail(connection: Connection, seq: int) -> EventDetail | None:
-    """Return the event `seq`, or None."""
-    columns = [*_SUMMARY, *(events.c[name] for name in ("stream", "lane", "position", "trace", "payload"))]
-    row = connection.execute(select(*columns).where(events.c.seq == seq)).one_or_none()
+def event_detail(connection: Connection, seq: int, now: int) -> EventDetail | None:
+    """Return the event `seq`, or None if it does not exist. `now` is in microseconds."""
+    row = connection.execute(select(*_DETAIL).where(events.c.seq == seq)).one_or_none()
     if row is None:
         return None
     known = {**_times(row), "trace": event_trace(row.source, row.id, row.trace)}
-    return EventDetail(**known, triggers=_fired(connection, [seq])[seq], runs=runs_of_event(connection, seq, limit=RUNS_OF_EVENT))
+    return EventDetail(
+        **known,
+        triggers=_fired(connection, [seq])[seq],
+        runs=runs_of_event(connection, seq, limit=RUNS_OF_EVENT),
+        leader=None if row.follows is None else _leader(connection, event_key(row.source, row.follows)),
+        scopes=[*event_in_pipelines(connection, seq, now), *event_in_sql_scopes(connection, seq, now)],
+    )
+
+
+def _leader(connection: Connection, key: bytes) -> EventLeader:
+    stored = connection.execute(select(events.c.seq, events.c.received).where(events.c.key == key)).one_or_none()
+    if stored is not None:
+        return EventLeader(state="stored", seq=stored.seq, received=moment(stored.received))
+    pruned = connection.execute(select(pruned_event_keys.c.seq).where(pruned_event_keys.c.key == key)).scalar_one_or_none()
+    return EventLeader(state="missing") if pruned is None else EventLeader(state="pruned", seq=pruned)
 
 
 def _summaries(connection: Connection, found: Sequence[Found]) -> list[EventSummary]:
@@ -109,7 +134,7 @@ def _fired(connection: Connection, seqs: Sequence[int]) -> dict[int, list[str]]:
 
 
 def events_of_run(connection: Connection, run_id: str, *, before: int | None, limit: int) -> EventPage | None:
-    """Return events that a run took, the newest first, with seq < before; None where there is no such run."""
+    """Return events of a run with seq < before, the newest first, or None if the run does not exist."""
     run = run_called(connection, run_id)
     if run is None:
         return None
@@ -117,12 +142,12 @@ def events_of_run(connection: Connection, run_id: str, *, before: int | None, li
     for first, last in sorted(run.seqs, reverse=True):
         top = last if before is None else min(last, before - 1)
         seqs += range(top, max(first - 1, top - (limit + 1 - len(seqs))), -1)
-    found = connection.execute(select(*_SUMMARY).where(events.c.seq.in_(seqs[:limit])).order_by(events.c.seq.desc())).all()
-    return EventPage(events=_summaries(connection, found), after=None, before=seqs[limit - 1] if len(seqs) > limit else None)
+    rows = connection.execute(select(*_SUMMARY).where(events.c.seq.in_(seqs[:limit])).order_by(events.c.seq.desc())).all()
+    return EventPage(events=_summaries(connection, rows), after=None, before=seqs[limit - 1] if len(seqs) > limit else None)
 
 
 def dead_letter_page(connection: Connection, *, before: str | None, limit: int, state: str | None = None) -> DeadLetterPage:
-    """Return the newest dead letters, or those older than the one with the id `before`; only those in `state` where it is given."""
+    """Return the newest dead letters, or those older than the id `before`, in `state` if given."""
     order = tuple_(dead_letters.c.received, dead_letters.c.id)
     query = select(*_LETTER).order_by(dead_letters.c.received.desc(), dead_letters.c.id.desc()).limit(limit + 1)
     if state is not None:
@@ -130,15 +155,15 @@ def dead_letter_page(connection: Connection, *, before: str | None, limit: int, 
     if before is not None:
         last = select(dead_letters.c.received, dead_letters.c.id).where(dead_letters.c.id == before)
         query = query.where(order < last.scalar_subquery())
-    found = connection.execute(query).all()
-    names = _names(connection, found)
-    shown = found[:limit]
-    letters = [DeadLetterSummary(**_letter(row, names)) for row in shown]
-    return DeadLetterPage(dead_letters=letters, before=shown[-1].id if len(found) > limit else None)
+    rows = connection.execute(query).all()
+    names = _names(connection, rows)
+    page = rows[:limit]
+    summaries = [DeadLetterSummary(**_letter(row, names)) for row in page]
+    return DeadLetterPage(dead_letters=summaries, before=page[-1].id if len(rows) > limit else None)
 
 
 def dead_letter_detail(connection: Connection, id: str) -> DeadLetterDetail | None:
-    """Return the dead letter `id`, which may be short, or None."""
+    """Return the dead letter `id`, which may be abbreviated, or None if it does not exist."""
     (id,) = full_ids(connection, dead_letters.c.id, [id])
     row = connection.execute(select(*_LETTER, dead_letters.c.raw, dead_letters.c.traceback).where(dead_letters.c.id == id)).one_or_none()
     if row is None:
@@ -154,5 +179,5 @@ def _letter(row: Found, names: dict[int, str]) -> dict[str, Any]:
 
 
 def _names(connection: Connection, letters: Sequence[Found]) -> dict[int, str]:
-    wanted = {trigger for row in letters for trigger in json.loads(row.triggers)}
-    return {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name).where(triggers.c.id.in_(wanted)))}
+    trigger_ids = {trigger for row in letters for trigger in json.loads(row.triggers)}
+    return {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name).where(triggers.c.id.in_(trigger_ids)))}

@@ -1,4 +1,4 @@
-"""Who may have written a log: the triggers, runs and jobs behind its name."""
+"""Possible writers of a log: the triggers, runs and jobs with its name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headrace.store.tables.task_runs import task_runs
 
 ENDED = ("succeeded", "failed", "skipped", "cancelled")
 ALIKE = 5
-"""How many runs are named at most where the beginning of an id fits several."""
+"""Maximum number of runs returned for an ambiguous abbreviated id."""
 
 
 class LoggedTrigger(NamedTuple):
-    """A trigger and the job that holds it, if one does."""
+    """A trigger, and the job that holds it, or None."""
 
     id: int
     project: str
@@ -35,7 +35,7 @@ class LoggedJob(NamedTuple):
 
 
 class LoggedRun(NamedTuple):
-    """A run, and the job that it was given to, where that is known."""
+    """A run, and the job that it was assigned to, or None if unknown."""
 
     run_id: str
     project: str
@@ -47,7 +47,7 @@ _job = select(jobs.c.id, jobs.c.kind, jobs.c.hostname, jobs.c.state, jobs.c.log_
 
 
 def triggers_called(connection: Connection, called: str) -> list[LoggedTrigger]:
-    """Return the triggers that have this name, or this id: a name may be in several projects."""
+    """Return the triggers with this name or id. Several projects may use the same name."""
     which: ColumnElement[bool] = triggers.c.name == called
     if called.isascii() and called.isdigit() and len(called) < 19:
         which = or_(which, triggers.c.id == int(called))
@@ -60,33 +60,33 @@ def trigger_names(connection: Connection) -> list[str]:
 
 
 def runs_called(connection: Connection, called: str) -> list[LoggedRun]:
-    """Return the run with this id, or those whose ids begin so."""
-    found: list[LoggedRun] = []
+    """Return the run with this id, or the runs whose ids start with it."""
+    matches: list[LoggedRun] = []
     for table, job in ((runs, None), (task_runs, task_runs.c.job_id)):
         columns = [table.c.run_id, table.c.project, *([] if job is None else [job])]
         begins = func.substr(table.c.run_id, 1, len(called)) == called
         for which in (table.c.run_id == called, begins):
             rows = connection.execute(select(*columns).where(which).order_by(table.c.run_id).limit(ALIKE)).all()
-            found += [LoggedRun(row[0], row[1], None if job is None else row[2]) for row in rows]
+            matches += [LoggedRun(row[0], row[1], None if job is None else row[2]) for row in rows]
             if rows and rows[0][0] == called:
-                return found[-1:]
-    return found
+                return matches[-1:]
+    return matches
 
 
 def has_ended(connection: Connection, run_id: str) -> bool:
-    """Whether a run is over: nothing is logged in it any more, except its last lines."""
-    found = [connection.execute(select(table.c.state).where(table.c.run_id == run_id)).scalar_one_or_none() for table in (runs, task_runs)]
-    return all(state is None or state in ENDED for state in found)
+    """Return whether a run has ended. After its end it logs only its last lines."""
+    states = [connection.execute(select(table.c.state).where(table.c.run_id == run_id)).scalar_one_or_none() for table in (runs, task_runs)]
+    return all(state is None or state in ENDED for state in states)
 
 
 def job_called(connection: Connection, job_id: int) -> LoggedJob | None:
-    """Return a job."""
+    """Return the job."""
     row = connection.execute(_job.where(jobs.c.id == job_id)).one_or_none()
     return None if row is None else LoggedJob(*row)
 
 
 def writers_of(connection: Connection, run: LoggedRun) -> list[LoggedJob]:
-    """Return the running jobs that may write the log of a run: the one that it was given to, or the pipelines of its project."""
+    """Return the running jobs that may write the log of a run: its own job, or the pipelines of its project."""
     mine = jobs.c.id == run.job_id if run.job_id is not None else (jobs.c.project == run.project) & (jobs.c.kind == "pipeline")
     rows = connection.execute(_job.where(mine, jobs.c.state == "running", jobs.c.log_url.is_not(None)).order_by(jobs.c.id.desc()))
     return [LoggedJob(*row) for row in rows]

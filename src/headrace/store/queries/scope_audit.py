@@ -1,4 +1,4 @@
-"""What the database knows of a scope's runs: which events each one took, and which firings the scope has read."""
+"""Records of the database about a scope's runs: the events that each one took, and the firings that the scope has read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ from headrace.store.redeliveries import trigger_names
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events, firings
 from headrace.store.tables.pipelines import pipeline_dead_letters, redeliveries, run_totals, runs
-from headrace.wire.pipelines.scope_audit import FiringPlace, LedgerFirings, LedgerLetter, LedgerLetters, LedgerRun, LedgerRuns, ScopeLedger
+from headrace.wire.pipelines.scope_audit import (
+    FiringPlace,
+    LedgerDeadLetter,
+    LedgerDeadLetters,
+    LedgerFirings,
+    LedgerRun,
+    LedgerRuns,
+    ScopeLedger,
+)
 
 PAGE_ROWS: Final = 5_000
-"""Runs or letters of a page, at most; MAX_SLICE_BYTES bounds it in bytes."""
+"""Maximum number of runs or dead letters of a page. MAX_SLICE_BYTES limits its bytes."""
 PAGE_FIRINGS: Final = 100_000
 CLOCK_MARGIN: Final = 600 * 1_000_000
-"""Microseconds that the clocks of the API and of a driver may differ."""
+"""Maximum difference between the clocks of the API server and a driver, in microseconds."""
 
 _ROW_BYTES: Final = 500
 _run = runs.c
@@ -29,7 +37,10 @@ _fired = firings.c
 
 
 def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> ScopeLedger | None:
-    """Return how far the scope is, and how many events are on their way; None where there is no such scope. `now` is in microseconds."""
+    """Return the progress of the scope and its number of events in flight, or None if it does not exist.
+
+    `now` is in microseconds.
+    """
     row = scope_row(connection, scope)
     if row is None:
         return None
@@ -48,39 +59,39 @@ def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> Scop
 
 
 def ledger_runs(connection: Connection, scope: str, after: str) -> LedgerRuns:
-    """Return a page of the scope's runs that succeeded, after the run with this id."""
+    """Return a page of the scope's successful runs, after the run with this id."""
     columns = [_run[name] for name in ("run_id", "incarnation", "pipeline", "batch", "attempt", "started", "rows", "seqs")]
     query = select(*columns, size_of(_run.seqs, plus=_ROW_BYTES))
     mine = query.where(_run.scope == scope, _run.state == "succeeded", _run.run_id > after).order_by(_run.run_id)
     page = take_slice(connection, mine, PAGE_ROWS)
-    found = [LedgerRun(**_named(row, columns), started=moment(row.started), seqs=json.loads(row.seqs)) for row in page.rows]
-    return LedgerRuns(runs=found, after=found[-1].run_id if page.full else None)
+    page_runs = [LedgerRun(**_named(row, columns), started=moment(row.started), seqs=json.loads(row.seqs)) for row in page.rows]
+    return LedgerRuns(runs=page_runs, after=page_runs[-1].run_id if page.full else None)
 
 
-def ledger_letters(connection: Connection, scope: str, after: str) -> LedgerLetters:
+def ledger_letters(connection: Connection, scope: str, after: str) -> LedgerDeadLetters:
     """Return a page of the scope's dead letters, after the one with this id."""
-    letter = pipeline_dead_letters.c
-    query = select(letter.id, letter.pipeline, letter.seqs, size_of(letter.seqs, plus=_ROW_BYTES))
-    page = take_slice(connection, query.where(letter.scope == scope, letter.id > after).order_by(letter.id), PAGE_ROWS)
-    found = [LedgerLetter(id=row.id, pipeline=row.pipeline, seqs=json.loads(row.seqs)) for row in page.rows]
-    return LedgerLetters(letters=found, after=found[-1].id if page.full else None)
+    dead_letter = pipeline_dead_letters.c
+    query = select(dead_letter.id, dead_letter.pipeline, dead_letter.seqs, size_of(dead_letter.seqs, plus=_ROW_BYTES))
+    page = take_slice(connection, query.where(dead_letter.scope == scope, dead_letter.id > after).order_by(dead_letter.id), PAGE_ROWS)
+    page_dead_letters = [LedgerDeadLetter(id=row.id, pipeline=row.pipeline, seqs=json.loads(row.seqs)) for row in page.rows]
+    return LedgerDeadLetters(dead_letters=page_dead_letters, after=page_dead_letters[-1].id if page.full else None)
 
 
 def ledger_firings(connection: Connection, scope: str, to: int, again: int, after: tuple[int, int]) -> LedgerFirings:
-    """Return a page of firings of the triggers of the scope's project, up to the event `to` and the redelivery `again`."""
+    """Return a page of firings of triggers in the scope's project, up to the event `to` and the redelivery `again`."""
     row = scope_row(connection, scope)
     mine = select(triggers.c.id).where(triggers.c.project == (None if row is None else row.project))
-    place = (_fired.seq, _fired.trigger_id)
-    bounds = (_fired.seq >= after[0], _fired.seq <= to, tuple_(*place) > after)
-    query = select(*place).where(*bounds, _fired.trigger_id.in_(mine)).order_by(*place).limit(PAGE_FIRINGS)
-    found = [(row[0], row[1]) for row in connection.execute(query)]
-    later = _unread(connection, after[0], found[-1][0] if found else to, again)
-    told = [pair for pair in found if pair not in later] if later else found
+    position = (_fired.seq, _fired.trigger_id)
+    bounds = (_fired.seq >= after[0], _fired.seq <= to, tuple_(*position) > after)
+    query = select(*position).where(*bounds, _fired.trigger_id.in_(mine)).order_by(*position).limit(PAGE_FIRINGS)
+    page_firings = [(row[0], row[1]) for row in connection.execute(query)]
+    later = _unread(connection, after[0], page_firings[-1][0] if page_firings else to, again)
+    reported = [pair for pair in page_firings if pair not in later] if later else page_firings
     return LedgerFirings(
-        names=trigger_names(connection, {trigger for _, trigger in told}, None),
-        seqs=[seq for seq, _ in told],
-        fired=[trigger for _, trigger in told],
-        after=FiringPlace(seq=found[-1][0], trigger=found[-1][1]) if len(found) == PAGE_FIRINGS else None,
+        names=trigger_names(connection, {trigger for _, trigger in reported}, None),
+        seqs=[seq for seq, _ in reported],
+        fired=[trigger for _, trigger in reported],
+        after=FiringPlace(seq=page_firings[-1][0], trigger=page_firings[-1][1]) if len(page_firings) == PAGE_FIRINGS else None,
     )
 
 
@@ -89,13 +100,16 @@ def _named(row: Any, columns: list[Any]) -> dict[str, Any]:
 
 
 def _unread(connection: Connection, first: int, last: int, again: int) -> set[tuple[int, int]]:
-    """Return the (seq, trigger) of these seqs that are told by redeliveries after `again`."""
-    place = redeliveries.c.seq.between(first, last) & (redeliveries.c.id > again) & redeliveries.c.trigger_id.is_not(None)
-    return {(row[0], row[1]) for row in connection.execute(select(redeliveries.c.seq, redeliveries.c.trigger_id).where(place))}
+    """Return the pairs (seq, trigger) of these seqs that redeliveries after `again` contain."""
+    condition = redeliveries.c.seq.between(first, last) & (redeliveries.c.id > again) & redeliveries.c.trigger_id.is_not(None)
+    return {(row[0], row[1]) for row in connection.execute(select(redeliveries.c.seq, redeliveries.c.trigger_id).where(condition))}
 
 
 def _before_kept_runs(connection: Connection, project: str, now: int) -> int:
-    """Return the last event that a run may have taken whose report retention has deleted; 0: it has deleted none of the project."""
+    """Return the last seq that a run may have taken whose report retention has deleted.
+
+    The value is 0 if retention has deleted no report of the project.
+    """
     known = connection.execute(select(func.count(), func.min(_run.started)).where(_run.project == project)).one()
     total = connection.execute(select(func.sum(run_totals.c.runs)).where(run_totals.c.project == project)).scalar_one() or 0
     if known[0] >= total:

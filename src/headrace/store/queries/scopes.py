@@ -1,4 +1,4 @@
-"""What people are shown of pipelines' scopes: how far each is, what waits in it and for whom, and the batch that it is at."""
+"""Scopes of pipelines: progress, waiting events and their leaders, and the current batch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Integer, Row, bindparam, select
 
 from headrace.core.values.moments import moment
-from headrace.store.log.extent import came_after
+from headrace.store.log.extent import received_after
+from headrace.store.pipelines.event_positions import position_of
 from headrace.store.pipelines.scope_needs import OUTSTANDING
 from headrace.store.tables.control import jobs
 from headrace.store.tables.log import events
 from headrace.store.tables.pipelines import scope_leases, scopes
 from headrace.wire.control.jobs import RunningBatch
 from headrace.wire.custody.events import CLOCK_STEP, ScopeReport, WaitingEvent
-from headrace.wire.pipelines.scopes import ScopeStatus, Underway, Wait, WaitPage, telling
+from headrace.wire.pipelines.scopes import EventInScope, FollowerWait, RunningBatchSummary, ScopeStatus, WaitPage, select_waits
 
 SHOWN = 10
-"""How many of those that wait a scope's status names."""
+"""Maximum number of waiting events in the status of a scope."""
 
 _SECOND = 1_000_000
 _STEP = round(CLOCK_STEP * _SECOND)
@@ -42,70 +43,95 @@ _furthest_behind = _every_scope.where(
 
 
 def pipeline_scopes(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
-    """Return the scopes of pipelines by name, with a `limit` those that are furthest behind; `top` is the head of the log."""
+    """Return the scopes of pipelines by name, or with a `limit` the ones with the largest lag.
+
+    `top` is the head of the log.
+    """
     drivers = _drivers(connection)
     running = _Running.read(connection)
-    underway = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
+    running_batches = {name: (job, batch) for job, (name, batch) in drivers.items() if batch is not None}
     listed = _every_scope if limit is None else _furthest_behind
     return [
-        _status(connection, row, top, drivers, underway.get(row.scope)).model_copy(update={"running_since": running.since(row)})
+        _status(connection, row, top, drivers, running_batches.get(row.scope)).model_copy(update={"running_since": running.since(row)})
         for row in connection.execute(listed, {"limit": limit}).all()
     ]
 
 
 def waits_of_pipeline(connection: Connection, scope: str, now: int, *, after: int, limit: int) -> WaitPage | None:
-    """Return what the scope last told of what waits, with seq > after; None where there is no such scope."""
+    """Return the waiting events that the scope reported last, with seq > after, or None if the scope does not exist."""
     row = connection.execute(select(scopes).where(scopes.c.scope == scope)).one_or_none()
     if row is None:
         return None
     report = ScopeReport.model_validate_json(row.report)
-    told = sorted((wait for wait in report.waits if wait.seq > after), key=lambda wait: wait.seq)
-    shown = told[:limit]
+    reported = sorted((wait for wait in report.waits if wait.seq > after), key=lambda wait: wait.seq)
+    page = reported[:limit]
     return WaitPage(
         scope=scope,
         kind="pipeline",
         at=moment(min(now, _clock_until(row, _drivers(connection)))),
         waiting=row.waiting,
-        waits=_waits(connection, shown, row.updated, report.lookback),
-        after=shown[-1].seq if len(told) > limit else None,
+        waits=_waits(connection, page, row.updated, report.lookback),
+        after=page[-1].seq if len(reported) > limit else None,
     )
 
 
+def event_in_pipelines(connection: Connection, seq: int, now: int) -> list[EventInScope]:
+    """Return the event `seq` of the log in each scope of pipelines that started before it."""
+    drivers = _drivers(connection)
+    rows = connection.execute(select(scopes).where(scopes.c.begin_seq < seq).order_by(scopes.c.scope)).all()
+    return [_event_in(connection, row, seq, min(now, _clock_until(row, drivers))) for row in rows]
+
+
+def _event_in(connection: Connection, row: Found, seq: int, at: int) -> EventInScope:
+    known: dict[str, Any] = {"scope": row.scope, "kind": "pipeline", "at": moment(at)}
+    if seq > row.cursor:
+        return EventInScope(**known, state="unread")
+    released = position_of(connection, row.incarnation, seq)
+    if released is not None:
+        return EventInScope(**known, state="released", position=released.position, mark=released.mark)
+    # A scope orders each event that it reads, so this one waits.
+    report = ScopeReport.model_validate_json(row.report)
+    waits = _waits(connection, [wait for wait in report.waits if wait.seq == seq], row.updated, report.lookback)
+    return EventInScope(**known, state="waiting", wait=waits[0] if waits else None)
+
+
 class _Running(NamedTuple):
-    """When drivers started (µs): those that hold a scope, by scope, and the last one of each project that holds none."""
+    """Start times of drivers, in microseconds: of each scope's holder, and of each project's last driver without a scope."""
 
     holders: dict[str, int]
     waiting: dict[str, int]
 
     @classmethod
     def read(cls, connection: Connection) -> _Running:
-        """Read them from the jobs that run."""
+        """Read the start times from the running jobs."""
         rows = connection.execute(_drivers_by_scope).all()
         holders = {row.scope: row.registered for row in rows if row.scope is not None}
         return cls(holders, {row.project: row.registered for row in rows if row.scope is None})
 
     def since(self, scope: Found) -> datetime | None:
-        """Return since when a driver holds the scope, or starts or waits for it (None: none does)."""
+        """Return the start time of the driver that holds the scope, or starts or waits for it, or None without a driver."""
         started = self.holders.get(scope.scope, self.waiting.get(scope.project))
         return None if started is None else moment(started)
 
 
-def _drivers(connection: Connection) -> dict[int, tuple[str | None, Underway | None]]:
-    """Return the pipelines' jobs that run, with the batch that each is at, and of which scope."""
+def _drivers(connection: Connection) -> dict[int, tuple[str | None, RunningBatchSummary | None]]:
+    """Return the running jobs of pipelines, each with its current batch and the scope of that batch."""
     return {row.id: _underway(row) for row in connection.execute(_running_drivers)}
 
 
-def _underway(job: Found) -> tuple[str | None, Underway | None]:
+def _underway(job: Found) -> tuple[str | None, RunningBatchSummary | None]:
     if job.batch is None:
         return None, None
-    told = RunningBatch.model_validate_json(job.batch)
-    since = moment(job.heartbeat - round(told.seconds * _SECOND))
-    return told.scope, Underway(batch=told.batch, events=told.events, since=since)
+    running_batch = RunningBatch.model_validate_json(job.batch)
+    since = moment(job.heartbeat - round(running_batch.seconds * _SECOND))
+    return running_batch.scope, RunningBatchSummary(batch=running_batch.batch, events=running_batch.events, since=since)
 
 
-def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int], running: tuple[int, Underway] | None) -> ScopeStatus:
+def _status(
+    connection: Connection, row: Found, top: int, drivers: Iterable[int], running: tuple[int, RunningBatchSummary] | None
+) -> ScopeStatus:
     report = ScopeReport.model_validate_json(row.report)
-    # A heartbeat comes once a second: it may tell of a batch that has been committed since.
+    # Heartbeats arrive once a second, so one may report a batch that has been committed since.
     over = running is not None and running[0] == row.job_id and running[1].batch <= row.batch and not _is_open(row, running[1].batch)
     waits = _waits(connection, report.waits, row.updated, report.lookback)
     return ScopeStatus(
@@ -114,40 +140,46 @@ def _status(connection: Connection, row: Found, top: int, drivers: Iterable[int]
         lag=max(0, top - row.handled_to),
         updated=moment(row.updated),
         clock_until=moment(_clock_until(row, drivers)),
-        behind_since=came_after(connection, row.handled_to) if row.handled_to < top else None,
-        needs=came_after(connection, row.needed_after),
+        behind_since=received_after(connection, row.handled_to) if row.handled_to < top else None,
+        needs=received_after(connection, row.needed_after),
         waiting_since=min((wait.since for wait in waits), default=None),
-        waits=telling(waits, SHOWN),
-        underway=None if running is None or over else running[1],
+        waits=select_waits(waits, SHOWN),
+        running_batch=None if running is None or over else running[1],
     )
 
 
 def _is_open(row: Found, batch: int) -> bool:
-    """Whether runs of this batch or of an earlier one are open."""
+    """Return whether runs of this batch or of an earlier one are open."""
     return row.open_batch is not None and row.open_batch <= batch
 
 
 def _clock_until(scope: Found, drivers: Iterable[int]) -> int:
-    """Return until when the scope's clock goes on by itself (µs): one step beyond what was told last, if its driver runs."""
+    """Return the time up to which the scope's clock advances on its own, in microseconds.
+
+    While its driver runs, that is one step after the last report.
+    """
     return int(scope.updated + (_STEP if scope.job_id in drivers else 0))
 
 
-def _waits(connection: Connection, waits: Sequence[WaitingEvent], told: int, lookback: float | None) -> list[Wait]:
-    """Return waits with the ids of who waits and for whom; `told` is when they were told of. What is not in the log is left out."""
+def _waits(connection: Connection, waits: Sequence[WaitingEvent], told: int, lookback: float | None) -> list[FollowerWait]:
+    """Return waits with the ids of their events and leaders, as reported at `told`.
+
+    Events that are not in the log are omitted.
+    """
     if not waits:
         return []
     columns = [events.c[name] for name in ("seq", "id", "source", "subject", "follows", "leader_key")]
-    found = {row.seq: row for row in connection.execute(select(*columns).where(events.c.seq.in_([wait.seq for wait in waits])))}
-    leaders = {row.leader_key for row in found.values()}
+    event_rows = {row.seq: row for row in connection.execute(select(*columns).where(events.c.seq.in_([wait.seq for wait in waits])))}
+    leaders = {row.leader_key for row in event_rows.values()}
     here = set(connection.execute(select(events.c.key).where(events.c.key.in_(leaders))).scalars())
-    shown = []
+    summaries = []
     for wait in waits:
-        row = found.get(wait.seq)
+        row = event_rows.get(wait.seq)
         if row is None:
             continue
         since = told - round(wait.seconds * _SECOND)
         missing = row.leader_key not in here
         lost_at = moment(since + round(lookback * _SECOND)) if missing and lookback is not None else None
         known = {name: getattr(row, name) for name in ("seq", "id", "source", "subject", "follows")}
-        shown.append(Wait(**known, leader="missing" if missing else "waiting", since=moment(since), lost_at=lost_at))
-    return shown
+        summaries.append(FollowerWait(**known, leader="missing" if missing else "waiting", since=moment(since), lost_at=lost_at))
+    return summaries

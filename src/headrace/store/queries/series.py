@@ -1,16 +1,18 @@
-"""The counters that monitoring reads: one series for each name up to a limit, and one more for the sum of all others.
+"""Counters for monitoring: one series for each name up to a limit, and one for the sum of all others.
 
-A name keeps its series as long as its trigger, stream, scope or pipeline is there: the oldest triggers and the first names by alphabet
-have one. So series do not come and go with what happens to be in trouble.
+A name keeps its series while its trigger, stream, scope or pipeline exists. The oldest triggers and the
+alphabetically first names have a series. So failures do not make series appear and disappear.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
-from headrace.store.control.stream_reports import COUNTS, SECONDS
+from headrace.core.ledger.counters import COUNTER_HELP, StreamCounters
+from headrace.store.control.stream_reports import counter_sum
 from headrace.store.custody.stream_counts import stream_totals
 from headrace.store.db.meta import log_head
 from headrace.store.pipelines.run_totals import run_totals
@@ -21,10 +23,8 @@ from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.status import PipelineStatus, StreamStatus
 
 MAX_SERIES: Final = 100
-"""Of each kind."""
+"""Maximum number of series of each kind."""
 OTHERS: Final = "(others)"
-
-_TRIGGER_COUNTS: Final = ("fired", "rejected", "spilled", "conflicts", "backlog")
 
 
 class TriggerCounts(NamedTuple):
@@ -38,30 +38,20 @@ class TriggerCounts(NamedTuple):
     backlog: int
 
 
-class StreamCounts(NamedTuple):
-    """The sums of the streams that have no series of their own."""
-
-    stream: str
-    counts: dict[str, float]
-
-
 class Series(NamedTuple):
-    """What monitoring reads beside the totals of a status."""
+    """The counters for monitoring in addition to the totals of a status."""
 
     triggers: list[TriggerCounts]
     streams: list[StreamStatus]
-    other_streams: StreamCounts | None
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
 
 
 def series(connection: Connection) -> Series:
-    """Return the series at one moment."""
-    shown, others = _streams(connection)
+    """Return the series of one snapshot."""
     return Series(
         triggers=_triggers(connection),
-        streams=shown,
-        other_streams=others,
+        streams=_streams(connection),
         scopes=scope_list(connection, log_head(connection), limit=MAX_SERIES),
         pipelines=_pipelines(connection),
     )
@@ -69,35 +59,46 @@ def series(connection: Connection) -> Series:
 
 def _triggers(connection: Connection) -> list[TriggerCounts]:
     declared = (triggers.c.run_id.is_(None), triggers.c.state != "removed")
-    columns = [triggers.c[name] for name in _TRIGGER_COUNTS]
+    columns = [triggers.c[name] for name in TriggerCounts._fields[1:]]
     first = connection.execute(select(triggers.c.name, triggers.c.id, *columns).where(*declared).order_by(triggers.c.id).limit(MAX_SERIES))
     rows = first.all()
-    found = [TriggerCounts(row.name, *row[2:]) for row in rows]
+    counts = [TriggerCounts(row.name, *row[2:]) for row in rows]
     if len(rows) == MAX_SERIES:
         sums = [func.coalesce(func.sum(column), 0) for column in columns]
         rest = connection.execute(select(func.count(), *sums).where(*declared, triggers.c.id > rows[-1].id)).one()
         if rest[0]:
-            found.append(TriggerCounts(OTHERS, *map(int, rest[1:])))
-    return found
+            counts.append(TriggerCounts(OTHERS, *map(int, rest[1:])))
+    return counts
 
 
-def _streams(connection: Connection) -> tuple[list[StreamStatus], StreamCounts | None]:
+def _streams(connection: Connection) -> list[StreamStatus]:
     first = select(stream_reports.c.stream).distinct().order_by(stream_reports.c.stream).limit(MAX_SERIES)
     names = list(connection.execute(first).scalars())
-    if len(names) < MAX_SERIES:
-        return streams_named(connection, names), None
-    sums = [func.coalesce(func.sum(stream_reports.c[name]), 0).label(name) for name in (*COUNTS, *SECONDS)]
-    rest = connection.execute(select(func.count().label("reports"), *sums).where(stream_reports.c.stream > names[-1])).one()
-    totals = stream_totals(connection, after=names[-1])
-    counts = {name: float(getattr(rest, name)) for name in (*COUNTS, *SECONDS)}
-    counts |= {"advanced": float(totals.advanced), "recorded": float(totals.recorded)}
-    return streams_named(connection, names), StreamCounts(OTHERS, counts) if rest.reports else None
+    streams = streams_named(connection, names)
+    if len(names) == MAX_SERIES and (others := _other_streams(connection, names[-1])) is not None:
+        streams.append(others)
+    # A counter for monitoring must never decrease, so it excludes raw events that a killed process may read
+    # again.
+    return [one.model_copy(update={"counters": replace(one.counters, read=one.recorded)}) for one in streams]
+
+
+def _other_streams(connection: Connection, after: str) -> StreamStatus | None:
+    """Return the sums of the streams whose names come after the given one. Values of single streams are 0 or None."""
+    sums = {name: counter_sum(name).label(name) for name in COUNTER_HELP if name not in stream_reports.c}
+    reports = select(func.count().label("reports"), func.sum(stream_reports.c.outstanding).label("outstanding"), *sums.values())
+    row = connection.execute(reports.where(stream_reports.c.stream > after)).one()
+    if not row.reports:
+        return None
+    totals = stream_totals(connection, after=after)
+    values = {name: getattr(row, name) if name.endswith("_seconds") else int(getattr(row, name)) for name in sums}
+    counters = StreamCounters(read=totals.recorded, advanced=totals.advanced, **values)
+    return StreamStatus(stream=OTHERS, state="", job_id=0, counters=counters, outstanding=int(row.outstanding), recorded=totals.recorded)
 
 
 def _pipelines(connection: Connection) -> list[PipelineStatus]:
-    found = pipeline_list(connection, run_totals(connection))
-    if len(found) <= MAX_SERIES:
-        return found
-    rest = found[MAX_SERIES:]
+    statuses = pipeline_list(connection, run_totals(connection))
+    if len(statuses) <= MAX_SERIES:
+        return statuses
+    rest = statuses[MAX_SERIES:]
     sums = {name: sum(getattr(one, name) for one in rest) for name in ("runs", "failed", "events", "rows")}
-    return [*found[:MAX_SERIES], PipelineStatus(name=OTHERS, on=[], table=None, last_run=None, **sums)]
+    return [*statuses[:MAX_SERIES], PipelineStatus(name=OTHERS, on=[], table=None, last_run=None, **sums)]

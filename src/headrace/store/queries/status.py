@@ -1,6 +1,7 @@
-"""What a person is shown of everything at one moment: maintained totals, and of each list its most important entries.
+"""The status of everything in one snapshot: maintained totals, and the most important entries of each list.
 
-What it costs follows what is live (triggers, running jobs, scopes), never the length of the log or of the history.
+Invariant: its cost grows with live objects (triggers, running jobs, scopes), never with the length of the log
+or of the history.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.status import (
     BacklogStatus,
-    Counts,
     EventSummary,
     JobStatus,
+    ListSizes,
     LogExtent,
     PipelineStatus,
     StreamStatus,
     Totals,
     TriggerStatus,
 )
-from headrace.wire.task_runs import TaskRun
+from headrace.wire.task_runs import TaskRunSummary
 
 LATEST = 20
 MAX_ENDED_JOBS = 20
@@ -81,13 +82,13 @@ _pipelines = select(pipelines).where(pipelines.c.removed.is_(False)).order_by(pi
 
 @cache
 def _jobs_shown(kind: str | None, limit: int | None) -> Select[Any]:
-    """Return the query of `job_list`: a job is silent whose heartbeat is before `silent` (microseconds)."""
+    """Return the query of `job_list`. A job is silent if its heartbeat is before `silent` (microseconds)."""
     of_kind = true() if kind is None else jobs.c.kind == kind
-    trouble = case((jobs.c.heartbeat < bindparam("silent"), 0), (jobs.c.blocked.is_not(None), 1), else_=2)
+    urgency = case((jobs.c.heartbeat < bindparam("silent"), 0), (jobs.c.blocked.is_not(None), 1), else_=2)
     running = (
         select(jobs.c.id)
         .where(jobs.c.state == "running", of_kind)
-        .order_by(trouble, jobs.c.kind == "worker", jobs.c.id.desc())
+        .order_by(urgency, jobs.c.kind == "worker", jobs.c.id.desc())
         .limit(limit)
     )
     ended = select(jobs.c.id).where(jobs.c.state != "running", of_kind).order_by(jobs.c.id.desc()).limit(MAX_ENDED_JOBS)
@@ -96,13 +97,16 @@ def _jobs_shown(kind: str | None, limit: int | None) -> Select[Any]:
 
 
 class Overview(NamedTuple):
-    """All of the status that the database knows; the caller adds its version and the speed. `now` is in microseconds."""
+    """The part of the status that the database stores. The caller adds its version and the throughput.
+
+    `now` is in microseconds.
+    """
 
     now: int
     head: int
     log: LogExtent
     totals: Totals
-    counts: Counts
+    counts: ListSizes
     jobs: list[JobStatus]
     triggers: list[TriggerStatus]
     streams: list[StreamStatus]
@@ -111,12 +115,12 @@ class Overview(NamedTuple):
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
     runs: list[RunReport]
-    task_runs: list[TaskRun]
+    task_runs: list[TaskRunSummary]
     recent: list[EventSummary]
 
 
 class TriggerSums(NamedTuple):
-    """The sums over the triggers that are there or were, and how many projects have declared of them, by state."""
+    """The sums over present and past triggers, and the number of declared triggers by state."""
 
     fired: int
     backlog: int
@@ -125,25 +129,25 @@ class TriggerSums(NamedTuple):
 
 
 def overview(connection: Connection, now: int, liveness: Liveness, unserved: UnassignedTriggers | None = None) -> Overview:
-    """Return what the database knows at one moment; `now` is in microseconds.
+    """Return the status that the database stores, from one snapshot. `now` is in microseconds.
 
-    `unserved` keeps, from one call to the next, which triggers no triggerer can run.
+    `unserved` caches between calls which triggers no triggerer can run.
     """
     top = log_head(connection)
     per_pipeline = run_totals(connection)
-    letters = dead_letter_counts(connection)
+    dead_letter_totals = dead_letter_counts(connection)
     sums = trigger_sums(connection)
     why = (unserved or UnassignedTriggers())(connection)
     streams = top_streams(connection, MAX_STREAMS)
-    scopes_shown = scope_list(connection, top, limit=MAX_SCOPES)
-    pipelines_shown = pipeline_list(connection, per_pipeline)
+    scope_statuses = scope_list(connection, top, limit=MAX_SCOPES)
+    pipeline_statuses = pipeline_list(connection, per_pipeline)
     running, blocked = running_jobs(connection)
     return Overview(
         now=now,
         head=top,
         log=log_extent(connection, top),
-        totals=_totals(connection, top, per_pipeline, letters, sums),
-        counts=Counts(
+        totals=_totals(connection, top, per_pipeline, dead_letter_totals, sums),
+        counts=ListSizes(
             jobs=running,
             blocked=blocked,
             triggers=sums.states,
@@ -151,15 +155,15 @@ def overview(connection: Connection, now: int, liveness: Liveness, unserved: Una
             streams=streams.total,
             backlogs=sums.backlogs,
             scopes=scope_count(connection),
-            pipelines=len(pipelines_shown),
+            pipelines=len(pipeline_statuses),
         ),
         jobs=job_list(connection, now, liveness, limit=MAX_RUNNING_JOBS),
         triggers=top_triggers(connection, now, why, MAX_TRIGGERS),
         streams=streams.shown,
         backlogs=backlog_list(connection, limit=MAX_BACKLOGS) if sums.backlogs else [],
-        letters=letters,
-        scopes=scopes_shown,
-        pipelines=pipelines_shown[:MAX_PIPELINES],
+        letters=dead_letter_totals,
+        scopes=scope_statuses,
+        pipelines=pipeline_statuses[:MAX_PIPELINES],
         runs=last_runs(connection, limit=LATEST, with_seqs=False),
         task_runs=task_run_list(connection, limit=LATEST),
         recent=newest_events(connection, limit=LATEST),
@@ -170,7 +174,7 @@ def schema_revision(connection: Connection) -> str:
     """Return the revision of the database's schema.
 
     Raises:
-        ResourceError: The database has no schema of Headrace any more.
+        ResourceError: The database no longer has a schema of Headrace.
     """
     if not inspect(connection).has_table(REVISION_TABLE):
         raise ResourceError("The database has no schema of Headrace.", hint="Was its file removed? Stop the api and restore it.")
@@ -206,7 +210,7 @@ def _totals(
 
 
 def backlog_list(connection: Connection, *, limit: int | None = None) -> list[BacklogStatus]:
-    """Return the triggers for which something is kept, those for which the most is first."""
+    """Return the triggers that have a backlog, the largest backlog first."""
     oldest = (
         select(spills.c.received)
         .join(backlog, backlog.c.spill_id == spills.c.id)
@@ -232,25 +236,25 @@ def backlog_list(connection: Connection, *, limit: int | None = None) -> list[Ba
 
 
 def running_jobs(connection: Connection) -> tuple[dict[str, int], int]:
-    """Return how many processes run, by kind, and how many of them are blocked."""
-    found = connection.execute(_running_jobs).all()
-    return {row[0]: int(row[1]) for row in found}, sum(int(row[2]) for row in found)
+    """Return the number of running processes by kind, and the number of blocked ones."""
+    rows = connection.execute(_running_jobs).all()
+    return {row[0]: int(row[1]) for row in rows}, sum(int(row[2]) for row in rows)
 
 
 def triggerer_list(connection: Connection, now: int, liveness: Liveness) -> list[JobStatus]:
-    """Return the running triggerers, then the last ended ones."""
+    """Return the running triggerers, then the ones that ended last."""
     return job_list(connection, now, liveness, kind="triggerer")
 
 
 def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str | None = None, limit: int | None = None) -> list[JobStatus]:
-    """Return processes that run, at most `limit`, then those that ended last; of one kind, where it is given.
+    """Return at most `limit` running processes, then the ones that ended last, of `kind` if given.
 
-    With a `limit`, those that are silent or blocked come first. A job that should have been heard of is `silent` already here: it is taken
-    for lost only when another job sweeps.
+    With a `limit`, silent and blocked ones come first. A job is `silent` here as soon as its heartbeat is
+    overdue. It counts as lost only when another job sweeps.
     """
     silent = now - liveness.threshold
-    found = connection.execute(_jobs_shown(kind, limit), {"silent": silent}).all()
-    held = {row[0]: int(row[1]) for row in connection.execute(_held, {"ids": [row.id for row in found]})}
+    rows = connection.execute(_jobs_shown(kind, limit), {"silent": silent}).all()
+    held = {row[0]: int(row[1]) for row in connection.execute(_held, {"ids": [row.id for row in rows]})}
     blocked = blocks(connection)
     return [
         JobStatus(
@@ -261,7 +265,7 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
             pid=row.pid,
             started=moment(row.registered),
             last_heartbeat=moment(row.heartbeat),
-            wanted=row.wanted,
+            desired_state=row.desired_state,
             version=row.version,
             capacity=row.capacity,
             queues=[] if row.capacity is None else json.loads(row.queues),
@@ -271,29 +275,32 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
             ended=None if row.ended is None else moment(row.ended),
             reason=row.reason,
         )
-        for row in found
+        for row in rows
     ]
 
 
 def scope_list(connection: Connection, top: int, *, limit: int | None = None) -> list[ScopeStatus]:
-    """Return the scopes, those of pipelines first: by name, or with a `limit` those that are furthest behind; `top` is the log's head."""
-    found = pipeline_scopes(connection, top, limit=limit)
-    room = None if limit is None else limit - len(found)
-    return found if room == 0 else [*found, *sql_scopes(connection, top, limit=room)]
+    """Return the scopes, those of pipelines first: by name, or with a `limit` by lag, the largest first.
+
+    `top` is the head of the log.
+    """
+    statuses = pipeline_scopes(connection, top, limit=limit)
+    room = None if limit is None else limit - len(statuses)
+    return statuses if room == 0 else [*statuses, *sql_scopes(connection, top, limit=room)]
 
 
 def scope_count(connection: Connection) -> int:
-    """Return how many scopes there are."""
+    """Return the number of scopes."""
     return int(connection.execute(_scope_count).scalar_one()) + sql_scope_count(connection)
 
 
 def pipeline_list(connection: Connection, per_pipeline: Mapping[tuple[str, str], RunTotals]) -> list[PipelineStatus]:
     """Return the declared pipelines by name, with the sums of their runs."""
     none = RunTotals(0, 0, 0, 0, None)
-    shown = []
+    statuses = []
     for row in connection.execute(_pipelines):
         sums = per_pipeline.get((row.project, row.name), none)
-        shown.append(
+        statuses.append(
             PipelineStatus(
                 name=row.name,
                 on=json.loads(row.patterns),
@@ -306,4 +313,4 @@ def pipeline_list(connection: Connection, per_pipeline: Mapping[tuple[str, str],
                 last_run=None if sums.last is None else moment(sums.last),
             )
         )
-    return shown
+    return statuses

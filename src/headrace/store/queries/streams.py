@@ -1,15 +1,16 @@
-"""What people are shown of shared streams: the last report of each, with the counts of all the jobs that had it."""
+"""Shared streams: the last report of each, with the counts of all jobs that ran it."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Integer, Row, bindparam, case, func, or_, select
 
-from headrace.store.control.stream_reports import COUNTS, SECONDS
+from headrace.store.control.stream_reports import sum_counters
 from headrace.store.custody.stream_counts import recorded_by_stream
 from headrace.store.tables.control import jobs, stream_reports, triggers
 from headrace.wire.control.streams import StreamReport
@@ -17,7 +18,7 @@ from headrace.wire.status.status import StreamList, StreamStatus
 
 HOLDER = re.compile(r"trigger (\d{1,18})(\b.*)", re.DOTALL)
 MAX_LANES_SHOWN = 20
-"""Lanes of each stream in a list of the most important streams."""
+"""Maximum number of lanes of each stream in a list of the most important streams."""
 
 Found = Row[*tuple[Any, ...]]
 
@@ -34,30 +35,45 @@ _top = (
 )
 _count = select(func.count()).select_from(stream_reports).where(_runs)
 
+_STOPPED: Final[dict[str, Any]] = {
+    "state": "stopped",
+    "outstanding": 0,
+    "in_flight": 0,
+    "oldest_unresolved": None,
+    "held_by": None,
+    "oldest_lane": None,
+    "lanes_retrying": 0,
+    "retrying": [],
+}
+"""The state of a stream whose job has ended."""
+
 
 class Streams(NamedTuple):
-    """The most important streams by name, and how many there are."""
+    """The most important streams by name, and the number of all streams."""
 
     shown: list[StreamStatus]
     total: int
 
 
 def stream_list(connection: Connection) -> list[StreamStatus]:
-    """Return each stream that a job runs or a trigger wants, by name."""
+    """Return each stream that a job runs or a trigger needs, by name."""
     return _statuses(connection, _reports(connection, _in_use))
 
 
 def stream_page(connection: Connection, *, after: str | None, limit: int) -> StreamList:
-    """Return streams that a job runs or a trigger wants, by name, from the one that follows `after`."""
+    """Return a page of the streams that a job runs or a trigger needs, by name, after the name `after`."""
     names = select(stream_reports.c.stream).outerjoin(jobs, jobs.c.id == stream_reports.c.job_id).where(_in_use).distinct()
     if after is not None:
         names = names.where(stream_reports.c.stream > after)
-    found = list(connection.execute(names.order_by(stream_reports.c.stream).limit(limit)).scalars())
-    return StreamList(streams=streams_named(connection, found), after=found[-1] if len(found) == limit else None)
+    page = list(connection.execute(names.order_by(stream_reports.c.stream).limit(limit)).scalars())
+    return StreamList(streams=streams_named(connection, page), after=page[-1] if len(page) == limit else None)
 
 
 def top_streams(connection: Connection, limit: int) -> Streams:
-    """Return at most `limit` streams: those that run first, of these what does not poll, then those with the most outstanding."""
+    """Return at most `limit` streams.
+
+    Running ones come first, among them the ones that do not poll, then those with the most outstanding raw events.
+    """
     names = list(connection.execute(_top, {"limit": limit}).scalars())
     total = int(connection.execute(_count).scalar_one())
     if total < limit:
@@ -66,12 +82,12 @@ def top_streams(connection: Connection, limit: int) -> Streams:
         more = [name for name in others if name not in set(names)]
         total += len(more)
         names += more[: limit - len(names)]
-    found = streams_named(connection, list(dict.fromkeys(names)))
-    return Streams([one.model_copy(update={"lanes": one.lanes[:MAX_LANES_SHOWN], "retrying": one.retrying[:1]}) for one in found], total)
+    statuses = streams_named(connection, list(dict.fromkeys(names)))
+    return Streams([one.model_copy(update={"lanes": one.lanes[:MAX_LANES_SHOWN], "retrying": one.retrying[:1]}) for one in statuses], total)
 
 
 def streams_named(connection: Connection, names: Sequence[str]) -> list[StreamStatus]:
-    """Return these streams, by name."""
+    """Return the streams with these names, by name."""
     return _statuses(connection, _reports(connection, stream_reports.c.stream.in_(names))) if names else []
 
 
@@ -86,28 +102,27 @@ def _statuses(connection: Connection, found: Sequence[Found]) -> list[StreamStat
         by_stream[row.stream].append(row)
     reports = {stream: StreamReport.model_validate_json(rows[-1].report) for stream, rows in by_stream.items()}
     names = _holders(connection, reports.values())
-    books = recorded_by_stream(connection, list(by_stream))
-    return [_stream(rows, _naming(reports[stream], names), books.get(stream)) for stream, rows in by_stream.items()]
+    recorded = recorded_by_stream(connection, list(by_stream))
+    return [_stream(rows, _naming(reports[stream], names), recorded.get(stream)) for stream, rows in by_stream.items()]
 
 
 def _stream(reports: list[Found], report: StreamReport, recorded: int | None) -> StreamStatus:
     last = reports[-1]
-    sums = {name: sum(getattr(row, name) for row in reports) for name in COUNTS + SECONDS if name != "outstanding"}
-    nothing: dict[str, Any] = {"outstanding": 0, "in_flight": 0, "oldest_unresolved": None, "held_by": None, "oldest_lane": None}
-    over = {"state": "stopped", **nothing, "lanes_retrying": 0, "retrying": []}
-    gone = {} if last.job_state == "running" else over
-    counts: dict[str, int] = {"recorded": sums["read"]}
+    is_running = last.job_state == "running"
+    counters = sum_counters(row.counters for row in reports)
+    accounted = counters.read if recorded is None else recorded
     if recorded is not None:
-        under_way = max(0, last.read - last.advanced) if last.job_state == "running" else 0
-        counts = {"read": recorded + under_way, "advanced": recorded, "recorded": recorded}
+        in_flight = max(0, last.read - last.advanced) if is_running else 0
+        counters = replace(counters, read=recorded + in_flight, advanced=recorded)
     behind = [max(0, lane.end - (lane.advanced or 0)) for lane in report.lanes if lane.end is not None]
-    lag = sum(behind) if behind else None
-    return StreamStatus(**{**report.model_dump(), **sums, **counts, **gone, "job_id": last.job_id, "lag": lag})
+    state = {} if is_running else _STOPPED
+    more = {"counters": counters, "job_id": last.job_id, "recorded": accounted, "lag": sum(behind) if behind else None}
+    return StreamStatus(**{**dict(report), **state, **more})
 
 
 def _holders(connection: Connection, reports: Any) -> dict[int, str]:
-    """Return the names of the triggers that hold the oldest events or try one again, which jobs know by number only."""
-    held = {int(found[1]) for report in reports if (found := HOLDER.match(report.held_by or "")) is not None}
+    """Return the names of the triggers that hold the oldest events or retry one. Jobs report only their ids."""
+    held = {int(match[1]) for report in reports if (match := HOLDER.match(report.held_by or "")) is not None}
     held.update(retry.trigger_id for report in reports for retry in report.retrying)
     if not held:
         return {}

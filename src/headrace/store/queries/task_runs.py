@@ -1,4 +1,4 @@
-"""Task runs as people see them."""
+"""Lists and details of task runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.store.db.ages import wall_of
 from headrace.store.tables.control import triggers
 from headrace.store.tables.task_runs import event_waits, task_runs
 from headrace.store.task_runs.rows import callbacks_of
-from headrace.wire.task_runs import AwaitedEvent, TaskRun, TaskRunDetail, TaskRunState, WaitedFor
+from headrace.wire.task_runs import AwaitedEvent, AwaitedTriggerStatus, TaskRunDetail, TaskRunState, TaskRunSummary
 
 _awaited = [triggers.c[name].label(f"trigger_{name}") for name in ("classpath", "state", "job_id", "failure")]
 _all = (
@@ -22,18 +22,20 @@ _all = (
 _newest = _all.order_by(task_runs.c.changed.desc(), task_runs.c.run_id.desc()).limit(bindparam("limit", type_=Integer))
 
 
-def task_run_list(connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None) -> list[TaskRun]:
-    """Return task runs, the last changed first."""
+def task_run_list(
+    connection: Connection, *, limit: int, state: TaskRunState | None = None, task: str | None = None
+) -> list[TaskRunSummary]:
+    """Return task runs, the most recently changed first."""
     query = _newest
     if state is not None:
         query = query.where(task_runs.c.state == state)
     if task is not None:
         query = query.where(task_runs.c.task == task)
-    return [TaskRun(**_facts(row)) for row in connection.execute(query, {"limit": limit})]
+    return [TaskRunSummary(**_facts(row)) for row in connection.execute(query, {"limit": limit})]
 
 
 def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
-    """Return one task run, with its arguments and its result."""
+    """Return one task run with its arguments and its result, or None if it does not exist."""
     row = connection.execute(_all.where(task_runs.c.run_id == run_id)).one_or_none()
     if row is None:
         return None
@@ -42,7 +44,7 @@ def task_run(connection: Connection, run_id: str) -> TaskRunDetail | None:
 
 def _facts(row: Any) -> dict[str, Any]:
     waits = row.state == "deferred" and row.event is None and row.trigger_classpath is not None
-    awaited = WaitedFor(
+    awaited = AwaitedTriggerStatus(
         trigger_id=row.trigger_id,
         classpath=row.trigger_classpath,
         state=row.trigger_state,

@@ -1,4 +1,4 @@
-"""What people are shown of triggers: how each does now, and how it last failed."""
+"""Status and last failure of triggers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from headrace.wire.status.triggerers import TriggerDetail
 _AS_THEY_ARE = [name for name in TriggerStatus.model_fields if name in triggers.c]
 _DETAILS = ("project", "classpath", "epoch", "failures", "max_restarts")
 
-# For `run_id IS NULL` alone SQLite would look nearly every trigger up by its index, which takes twice as long as to read them all.
+# With `run_id IS NULL` alone, SQLite would look up nearly every trigger by its index. That takes twice as long
+# as a scan.
 _declared = (func.coalesce(triggers.c.run_id, "") == "", triggers.c.state != "removed")
 _first = triggers.c.id.in_(bindparam("first", expanding=True))
 _troubled = or_(triggers.c.failure.is_not(None), triggers.c.backlog > 0, triggers.c.state != "running", _first)
@@ -38,33 +39,34 @@ _blocked = select(jobs.c.id, jobs.c.blocked).where(jobs.c.blocked.is_not(None), 
 
 
 def trigger_page(connection: Connection, now: int, why: Mapping[int, str], *, after: int | None, limit: int) -> TriggerList:
-    """Return triggers that projects declare, by name, from the one that follows `after`; those that task runs wait for are with the runs.
+    """Return a page of the triggers that projects declare, by name, after the id `after`.
 
-    `why` says of those that no triggerer runs why that is. `now` is in microseconds.
+    Triggers of task runs are part of their runs. `why` maps a trigger that no triggerer can run to the reason.
+    `now` is in microseconds.
     """
     declared = [triggers.c.run_id.is_(None), triggers.c.state != "removed"]
     if after is not None:
         name = select(triggers.c.name).where(triggers.c.id == after).scalar_subquery()
         declared.append(or_(triggers.c.name > name, and_(triggers.c.name == name, triggers.c.id > after)))
     chosen = select(triggers.c.id).where(*declared).order_by(triggers.c.name, triggers.c.id).limit(limit)
-    shown = _listed(connection, now, why, _blocking(connection), triggers.c.id.in_(chosen))
-    return TriggerList(triggers=shown, after=shown[-1].id if len(shown) == limit else None)
+    statuses = _listed(connection, now, why, _blocking(connection), triggers.c.id.in_(chosen))
+    return TriggerList(triggers=statuses, after=statuses[-1].id if len(statuses) == limit else None)
 
 
 def triggers_shown(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:
-    """Return those of the triggers that are registered, by name; `now` is in microseconds."""
+    """Return the registered triggers that meet the conditions, by name. `now` is in microseconds."""
     return _listed(connection, now, unassigned(connection), _blocking(connection), *which)
 
 
 def top_triggers(connection: Connection, now: int, why: Mapping[int, str], limit: int) -> list[TriggerStatus]:
-    """Return at most `limit` of the triggers that projects declare, by name: those in trouble rather than those that do well.
+    """Return at most `limit` of the triggers that projects declare, by name. Failed ones have priority.
 
-    `why` says of those that no triggerer runs why that is. `now` is in microseconds.
+    `why` maps a trigger that no triggerer can run to the reason. `now` is in microseconds.
     """
     blocking = _blocking(connection)
     first = [*(one for one in blocking if one is not None), *list(why)[:limit]]
     chosen = list(connection.execute(_worst, {"first": first, "limit": limit}).scalars())
-    if len(chosen) < limit:  # the others as an index has them: of 10,000, nearly all do well
+    if len(chosen) < limit:  # the others in index order: of 10,000, nearly all are healthy
         chosen += connection.execute(_others, {"first": first, "limit": limit - len(chosen)}).scalars()
     return _listed(connection, now, why, blocking, triggers.c.id.in_(chosen))
 
@@ -78,17 +80,17 @@ def _listed(
 
 
 def _blocking(connection: Connection) -> dict[int | None, Blocked]:
-    """Return what blocks the runners of jobs now, by trigger."""
+    """Return the blocks of the runners of jobs now, by trigger."""
     return {block.trigger_id: block for block in blocks(connection).values()}
 
 
 def blocks(connection: Connection) -> dict[int, Blocked]:
-    """Return what blocks the runners of jobs now, by job."""
+    """Return the blocks of the runners of jobs now, by job."""
     return {row.id: Blocked.model_validate_json(row.blocked) for row in connection.execute(_blocked)}
 
 
 def last_failure(kept: str | None) -> dict[str, Any]:
-    """Return what is known of a trigger's last failure, from the JSON that the store keeps; nothing: it never failed."""
+    """Return the fields of a trigger's last failure from the stored JSON, or no fields if it never failed."""
     return {} if kept is None else dict(msgspec.json.decode(kept))
 
 
@@ -98,10 +100,10 @@ def _since(row: Row[Any], now: int) -> datetime | None:
 
 def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> TriggerStatus:
     failure = last_failure(row.failure)
-    # Whoever holds it starts it again by itself when its time has come, and says so to nobody.
+    # The job that holds it restarts it when its time has come, and does not report that.
     again = row.state == "failed" and row.job_id is not None and row.retry_at is not None and row.retry_at <= now
     state = "running" if again else row.state
-    shown = dict(zip(_AS_THEY_ARE, row, strict=False)) | {
+    fields = dict(zip(_AS_THEY_ARE, row, strict=False)) | {
         "state": state,
         "failure": f"{failure['type']}: {failure['message']}" if failure else None,
         "failed": failure.get("at"),
@@ -109,17 +111,17 @@ def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> T
         "blocking": None if block is None else block.seconds,
         "unserved": why,
     }
-    return TriggerStatus.model_validate(shown)
+    return TriggerStatus.model_validate(fields)
 
 
 def trigger_detail(connection: Connection, trigger_id: int, now: int) -> TriggerDetail | None:
-    """Return one trigger that is registered; `now` is in microseconds."""
-    found = triggers_shown(connection, now, triggers.c.id == trigger_id)
-    if not found:
+    """Return one registered trigger, or None if it does not exist. `now` is in microseconds."""
+    statuses = triggers_shown(connection, now, triggers.c.id == trigger_id)
+    if not statuses:
         return None
     row = connection.execute(select(triggers).where(triggers.c.id == trigger_id)).one()
     return TriggerDetail(
-        **found[0].model_dump(),
+        **statuses[0].model_dump(),
         **{name: getattr(row, name) for name in _DETAILS},
         retry_at=None if row.retry_at is None else moment(row.retry_at),
         traceback=last_failure(row.failure).get("traceback", []),

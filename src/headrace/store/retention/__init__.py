@@ -1,1 +1,1 @@
-"""Retention: deletes what is older than it must be kept."""
+"""Retention: delete rows that have exceeded their retention."""

@@ -1,12 +1,13 @@
-"""What the event log forgets: events that are old, that every scope is past, and that nothing open asks for.
+"""Pruning of the event log: old events that every scope has passed and that no open item needs.
 
-Its law:
-- What any scope may still read stays: what comes after the `kept` of a pipeline's scope, and the events of its open runs with what comes
-  after them; what comes after the head of a webhook's, paused or not, and after that of task runs while one waits.
-- What is open stays by itself, and holds nothing else back: events of pipelines' dead letters, events that a webhook has yet to settle or
-  has given up on, and events of redeliveries that some scope has not read.
-- An event goes with its firings and redeliveries. Its key stays, with its `seq`, until it is KEY_RETENTIONS times as old: so long a copy
-  that comes later is still a copy, and a follower that comes later follows one that is known to have come.
+Invariants:
+- An event that a scope may still read is retained. For a pipeline's scope: events after its `low_watermark` and
+  after the first event of an open run. For a webhook's scope, paused or not: events after its head. For the scope
+  of task runs: events after its head while a run waits.
+- An open item retains only its own events: events of pipelines' dead letters, pending or dead events of webhooks,
+  and events of redeliveries that a scope has not read.
+- An event is deleted with its firings and redeliveries. Its key and `seq` are retained until the event is
+  KEY_RETENTIONS times as old. Until then a later copy is detected as a copy, and a later follower finds its leader.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from headrace.store.tables.pipelines import pipeline_dead_letters, redeliveries,
 from headrace.store.tables.task_runs import event_waits
 from headrace.store.tables.webhooks import webhooks
 
-"""The name in `meta` of the last seq that is forgotten: what comes after it, the log has without a gap."""
+"""The name in `meta` of the last pruned seq. After it, the log has no gap."""
 
 SCAN: Final = 5_000
-"""Events that one transaction looks at: those that are still needed are passed over, however many they are."""
+"""Events that one transaction examines, including the events that are still needed."""
 
 FIRING_BYTES: Final = 256
-"""Bytes that a firing counts for: its row has few, but is looked up by itself."""
+"""Bytes that a firing counts for: its row is small, but needs a lookup of its own."""
 
 _ENDLESS = 2**63 - 1
 
-_kept = select(func.min(needed_after), func.min(scopes.c.again)).select_from(scopes)
-# The scope of task runs reads only while one waits; it starts again then.
+_kept = select(func.min(needed_after), func.min(scopes.c.last_redelivery_id)).select_from(scopes)
+# The scope of task runs reads only while a run waits. It begins again then.
 _at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(event_waits.c.run_id))
 _heads = select(func.min(ordering_scopes.c.head)).where(_at_work)
 _last_redelivery = select(func.max(redeliveries.c.id))
@@ -52,7 +53,7 @@ _bytes = size_of(events.c.payload, plus=FIRING_BYTES * _firings)
 
 
 class Swept(NamedTuple):
-    """What one transaction deleted of the log, up to which seq it looked, and whether there is no more."""
+    """The result of one transaction: what it deleted, up to which seq it looked, and whether it reached the end."""
 
     rows: int
     position: int
@@ -60,13 +61,13 @@ class Swept(NamedTuple):
 
 
 def logged_events(connection: Connection, old: AgeLimit, most: int, after: int = 0) -> Swept:
-    """Forget events of the log after the seq `after` that are old: at most `most`, and look at no more than SCAN.
+    """Delete up to `most` old events after the seq `after`; examine no more than SCAN events.
 
-    Where payloads are large or firings are many, MAX_SLICE_BYTES bounds the transaction before `most` does.
+    If payloads are large or firings are many, MAX_SLICE_BYTES bounds the transaction first.
     """
-    kept, again = connection.execute(_kept).one()
+    last_unneeded, again = connection.execute(_kept).one()
     head = connection.execute(_heads).scalar_one()
-    bound = min(old.next_head, *(_ENDLESS if end is None else end for end in (kept, head)))
+    bound = min(old.next_head, *(_ENDLESS if end is None else end for end in (last_unneeded, head)))
     aged = or_(events.c.seq <= old.head, events.c.received < old.received)
     spare = [aged, ~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
     deletion = Slice(most)
@@ -90,24 +91,24 @@ def logged_events(connection: Connection, old: AgeLimit, most: int, after: int =
 
 
 def _first_from(connection: Connection, first: int, last: int) -> int | None:
-    """Return the first seq that the log has from `first` to `last`."""
+    """Return the first seq in the log between `first` and `last`."""
     if first > last:
         return None
-    found: int | None = connection.execute(select(func.min(events.c.seq)).where(events.c.seq.between(first, last))).scalar_one()
-    return found
+    first_seq: int | None = connection.execute(select(func.min(events.c.seq)).where(events.c.seq.between(first, last))).scalar_one()
+    return first_seq
 
 
 def event_keys(connection: Connection, up_to: int, most: int) -> int:
-    """Delete the keys of deleted events up to the seq `up_to`, at most `most`; return how many."""
+    """Delete up to `most` keys of deleted events up to the seq `up_to`; return their number."""
     seqs = select(pruned_event_keys.c.seq).where(pruned_event_keys.c.seq <= up_to).order_by(pruned_event_keys.c.seq).limit(most)
-    found = connection.execute(seqs).scalars().all()
-    if found:
-        connection.execute(delete(pruned_event_keys).where(pruned_event_keys.c.seq.between(found[0], found[-1])))
-    return len(found)
+    pruned_seqs = connection.execute(seqs).scalars().all()
+    if pruned_seqs:
+        connection.execute(delete(pruned_event_keys).where(pruned_event_keys.c.seq.between(pruned_seqs[0], pruned_seqs[-1])))
+    return len(pruned_seqs)
 
 
 def discarded_letters(connection: Connection, before: int, most: int) -> int:
-    """Forget dead letters of pipelines that were discarded; what asked for their events asks no more."""
+    """Delete discarded dead letters of pipelines. Their events are no longer needed."""
     over = (pipeline_dead_letters.c.state == "discarded", pipeline_dead_letters.c.acted < before)
     size = size_of(pipeline_dead_letters.c.seqs, pipeline_dead_letters.c.error)
     old = take_slice(connection, select(pipeline_dead_letters.c.id, size).where(*over).order_by(pipeline_dead_letters.c.acted), most)
@@ -115,19 +116,21 @@ def discarded_letters(connection: Connection, before: int, most: int) -> int:
 
 
 def _unread(connection: Connection, read: int) -> ColumnElement[bool]:
-    """Return whether an event has a redelivery after `read`. The last redelivery of all stays too: its number must not be given again."""
+    """Return whether an event has a redelivery after `read`. The last redelivery is always retained, so that its id
+    is not reused.
+    """
     last = connection.execute(_last_redelivery).scalar_one()
     return exists().where(and_(redeliveries.c.seq == events.c.seq, or_(redeliveries.c.id > read, redeliveries.c.id == (last or 0))))
 
 
 def _of_letters(connection: Connection) -> list[tuple[int, int]]:
-    """Return the ranges of seqs that dead letters of pipelines have, in order."""
+    """Return the ranges of seqs that dead letters of pipelines have, in ascending order."""
     texts = connection.execute(select(pipeline_dead_letters.c.seqs)).scalars()
-    return sorted(stretch for text in texts for stretch in msgspec.json.decode(text, type=list[tuple[int, int]]))
+    return sorted(seq_range for text in texts for seq_range in msgspec.json.decode(text, type=list[tuple[int, int]]))
 
 
 def _free(needed: Iterable[tuple[int, int]], bound: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges from 1 to `bound` that are in none of those."""
+    """Yield the ranges from 1 to `bound` that are in none of the given ranges."""
     start = 1
     for first, last in needed:
         if first > start:

@@ -1,4 +1,4 @@
-"""Forgets, in the background, what was kept for long enough."""
+"""Delete expired rows in the background."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from headrace.store.store import Store
 T = TypeVar("T")
 
 EVERY = 3600.0  # seconds between two rounds
-PAUSE_SECONDS = 0.05  # seconds between two transactions of a round: other writers come first
+PAUSE_SECONDS = 0.05  # seconds between two transactions of a round, so that other writers come first
 AT_ONCE = 500  # rows in one transaction
 DAY = 86_400 * 1_000_000
 
 
 class Pruner:
-    """A thread that forgets what is older than so many days; with 0 it keeps everything. A context manager."""
+    """A thread that deletes rows older than the retention in days; 0 retains everything. A context manager."""
 
     def __init__(self, store: Store, days: float, *, every: float = EVERY, sweeps: Sequence[Sweep] = SWEEPS) -> None:
         self._store = store
@@ -47,29 +47,29 @@ class Pruner:
             self._thread.join()
 
     def prune(self) -> int:
-        """Forget all that is old enough; return how many rows that were.
+        """Delete all expired rows; return their number.
 
         Raises:
-            ResourceError: The database is away.
+            ResourceError: The database is unavailable.
         """
         old = self._old()
         return sum(self._sweep(sweep, old.before) for sweep in self._sweeps) + self._sweep_log(old) + self._sweep(event_keys, old.keys)
 
     def tidy_all(self) -> float:
-        """Forget what is old enough, each kind by itself; return how many seconds to wait before the next round."""
-        self._pause, gone = self._every, 0
+        """Delete expired rows, each kind separately; return the seconds to wait before the next round."""
+        self._pause, deleted = self._every, 0
         old = self._attempt("retention", self._old, None)
         if old is not None:
             for sweep in self._sweeps:
-                gone += self._attempt(f"retention of {sweep.__name__.replace('_', ' ')}", partial(self._sweep, sweep, old.before), 0)
-            gone += self._attempt("retention of events", partial(self._sweep_log, old), 0)
-            gone += self._attempt("retention of event keys", partial(self._sweep, event_keys, old.keys), 0)
-        if gone:
-            self._log.info("old rows deleted", rows=gone, retention_days=self._days)
+                deleted += self._attempt(f"retention of {sweep.__name__.replace('_', ' ')}", partial(self._sweep, sweep, old.before), 0)
+            deleted += self._attempt("retention of events", partial(self._sweep_log, old), 0)
+            deleted += self._attempt("retention of event keys", partial(self._sweep, event_keys, old.keys), 0)
+        if deleted:
+            self._log.info("old rows deleted", rows=deleted, retention_days=self._days)
         return self._pause
 
     def _attempt(self, work: str, step: Callable[[], T], otherwise: T) -> T:
-        """Take a step; where it fails for whatever reason, it is tried again soon, and the others go on."""
+        """Run one sweep. If it fails for any reason, it is retried soon, and the other sweeps continue."""
         try:
             answer = step()
         except Exception as error:
@@ -79,37 +79,37 @@ class Pruner:
         return answer
 
     def _old(self) -> AgeLimit:
-        """Return what is old enough, by an age that no wall clock changes."""
-        kept_for = round(self._days * DAY)
+        """Return the limit of expired rows, by an age that does not depend on the wall clock."""
+        max_age = round(self._days * DAY)
 
         def work(connection: Connection) -> AgeLimit:
             now = self._store.now()
             age = self._store.ages.mark(connection, now)
-            forget_marks(connection, age, kept_for)
-            old = old_enough(connection, age, now, kept_for)
-            self._store.background.record_lag(now - kept_for - old.before)
+            forget_marks(connection, age, max_age)
+            old = old_enough(connection, age, now, max_age)
+            self._store.background.record_lag(now - max_age - old.before)
             return old
 
         return self._store.write(work)
 
     def _sweep_log(self, old: AgeLimit) -> int:
-        gone, after = 0, 0
+        deleted, after = 0, 0
         while not self._over.is_set():
             swept = self._store.write(partial(logged_events, old=old, most=AT_ONCE, after=after))
-            gone += swept.rows
+            deleted += swept.rows
             if swept.done:
                 break
             after = swept.position
             self._over.wait(PAUSE_SECONDS)
-        return gone
+        return deleted
 
     def _sweep(self, sweep: Sweep, before: int) -> int:
-        gone = 0
-        # A slice may be short because its rows are large: only an empty one is the last.
+        deleted = 0
+        # A slice may be short because its rows are large. Only an empty slice is the last one.
         while not self._over.is_set() and (rows := self._store.prune(lambda connection: sweep(connection, before, AT_ONCE))):
-            gone += rows
+            deleted += rows
             self._over.wait(PAUSE_SECONDS)
-        return gone
+        return deleted
 
     def _run(self) -> None:
         while not self._over.is_set():

@@ -1,14 +1,14 @@
-"""What is kept for a time only. A sweep forgets at most so many rows in one transaction, and the sums that people see stay right."""
+"""Sweeps of data with a limited retention. Each transaction has a bounded number of rows, and displayed totals stay correct."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, delete, func, insert, select, tuple_
+from sqlalchemy import Column, Connection, Row, delete, func, insert, select, tuple_
 
-from headrace.store.control.stream_reports import COUNTS, SECONDS
-from headrace.store.custody.pruning import BOOKS
+from headrace.store.control.stream_reports import counter_columns, sum_counters
+from headrace.store.custody.pruning import CUSTODY_SWEEPS
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dead_letters.counts import count_deleted_letters
 from headrace.store.dead_letters.texts import delete_letters, oversized_texts
@@ -22,30 +22,30 @@ from headrace.store.tables.pipelines import runs
 from headrace.store.tables.task_runs import task_runs
 
 Sweep = Callable[[Connection, int, int], int]
-"""Deletes one slice of what is older than a moment (microseconds), at most so many rows, within a work of the writer.
+"""Delete one slice of rows older than a time (microseconds), up to a limit, in the writer's transaction.
 
-Returns how many rows it deleted; 0: nothing is left.
+Return the number of deleted rows; 0 if none is left.
 """
 
 FORGOTTEN = 0
-"""The job under which the reports of those are summed that are forgotten; no job has this number."""
+"""The job number under which the reports of deleted jobs are summed. No job has this number."""
 
 
 def ended_task_runs(connection: Connection, before: int, most: int) -> int:
-    """Forget task runs that have ended. A start with the same id starts another run."""
+    """Delete ended task runs. A start with the same id then starts another run."""
     size = size_of(*(task_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
     query = select(task_runs.c.run_id, size).where(task_runs.c.finished < before).order_by(task_runs.c.finished)
     return _delete(connection, task_runs.c.run_id, take_slice(connection, query, most))
 
 
 def pipeline_runs(connection: Connection, before: int, most: int) -> int:
-    """Forget reports of pipelines' runs; their pipelines' totals keep what they did."""
+    """Delete reports of pipelines' runs. The totals of their pipelines still count them."""
     query = select(runs.c.run_id, size_of(runs.c.seqs, runs.c.error)).where(runs.c.started < before).order_by(runs.c.started)
     return _delete(connection, runs.c.run_id, take_slice(connection, query, most))
 
 
 def ended_jobs(connection: Connection, before: int, most: int) -> int:
-    """Forget jobs that have ended, and sum up what their streams did: first a slice of the reports, then jobs that have none."""
+    """Delete ended jobs and sum up their streams: first a slice of the reports, then jobs without reports."""
     over = (jobs.c.ended < before, jobs.c.state != "running")
     old = connection.execute(select(jobs.c.id).where(*over).order_by(jobs.c.id).limit(most)).scalars().all()
     keys = (stream_reports.c.job_id, stream_reports.c.stream)
@@ -58,23 +58,23 @@ def ended_jobs(connection: Connection, before: int, most: int) -> int:
 
 
 def letter_actions(connection: Connection, before: int, most: int) -> int:
-    """Forget who redrove or discarded dead letters, and when."""
+    """Delete records of redrives and discards of dead letters."""
     columns = dead_letter_actions.c
-    query = select(columns.id, size_of(columns.asked)).where(columns.at < before).order_by(columns.id)
+    query = select(columns.id, size_of(columns.request)).where(columns.at < before).order_by(columns.id)
     return _delete(connection, columns.id, take_slice(connection, query, most))
 
 
 def discarded_dead_letters(connection: Connection, before: int, most: int) -> int:
-    """Forget dead letters that were discarded, with the raw events in them; how many there were is still told."""
+    """Delete discarded dead letters with their raw events. Their number is still counted."""
     over = (dead_letters.c.state == "discarded", dead_letters.c.acted < before)
     whole = func.coalesce(dead_letter_texts.c.bytes, 0)
     size = size_of(dead_letters.c.raw, dead_letters.c.reason, dead_letters.c.traceback, plus=whole)
-    query = select(dead_letters.c.id, size).outerjoin(dead_letter_texts, dead_letter_texts.c.letter_id == dead_letters.c.id)
+    query = select(dead_letters.c.id, size).outerjoin(dead_letter_texts, dead_letter_texts.c.dead_letter_id == dead_letters.c.id)
     old = take_slice(connection, query.where(*over).order_by(dead_letters.c.acted), most)
-    gone = delete_letters(connection, [row.id for row in old.rows])
-    if gone:
-        count_deleted_letters(connection, gone)
-    return gone
+    deleted = delete_letters(connection, [row.id for row in old.rows])
+    if deleted:
+        count_deleted_letters(connection, deleted)
+    return deleted
 
 
 SWEEPS: tuple[Sweep, ...] = (
@@ -88,28 +88,32 @@ SWEEPS: tuple[Sweep, ...] = (
     abandoned_scopes,
     ledgers,
     positions,
-    *BOOKS,
+    *CUSTODY_SWEEPS,
 )
-"""All but that of the log: data with a limited retention has its sweep here, and `Pruner` runs it."""
+"""All sweeps except the event log's. Data with a limited retention has its sweep here, and `Pruner` runs it."""
 
 
 def _delete(connection: Connection, key: Column[Any], old: Slice) -> int:
-    """Delete the rows of a slice by their key, its first column."""
+    """Delete the rows of a slice by their key, which is its first column."""
     return connection.execute(delete(key.table).where(key.in_([row[0] for row in old.rows]))).rowcount
 
 
 def _sum_up(connection: Connection, reports: Sequence[tuple[int, str]]) -> None:
-    """Put one report of each stream in the place of these (job, stream), and of what was summed up before."""
+    """Replace these reports (job, stream) and the previous sum by one report for each stream."""
     if not reports:
         return
-    wanted = [*reports, *{(FORGOTTEN, stream) for _, stream in reports}]
-    which = tuple_(stream_reports.c.job_id, stream_reports.c.stream).in_(wanted)
+    keys_to_sum = [*reports, *{(FORGOTTEN, stream) for _, stream in reports}]
+    which = tuple_(stream_reports.c.job_id, stream_reports.c.stream).in_(keys_to_sum)
     taken = connection.execute(select(stream_reports).where(which).order_by(stream_reports.c.updated, stream_reports.c.job_id)).all()
-    summed: dict[str, dict[str, object]] = {}
+    by_stream: dict[str, list[Row[Any]]] = {}
     for row in taken:
-        before = summed.get(row.stream, dict.fromkeys(COUNTS + SECONDS, 0))
-        sums = {name: before[name] + getattr(row, name) for name in COUNTS + SECONDS}
-        summed[row.stream] = {**row._asdict(), **sums, "job_id": FORGOTTEN, "outstanding": 0}
+        by_stream.setdefault(row.stream, []).append(row)
     keys = [(row.job_id, row.stream) for row in taken]
     connection.execute(delete(stream_reports).where(tuple_(stream_reports.c.job_id, stream_reports.c.stream).in_(keys)))
-    connection.execute(insert(stream_reports), list(summed.values()))
+    connection.execute(insert(stream_reports), [_summed(rows) for rows in by_stream.values()])
+
+
+def _summed(rows: Sequence[Row[Any]]) -> dict[str, Any]:
+    """Return one report with the sums of several reports of one stream, the newest last."""
+    counters = sum_counters(row.counters for row in rows)
+    return {**rows[-1]._asdict(), **counter_columns(counters), "job_id": FORGOTTEN, "outstanding": 0}

@@ -1,6 +1,8 @@
-"""Rotation: everything sealed is sealed again with the first key, batch by batch; and which keys a database's secrets are kept under.
+"""Key rotation: encrypt all secrets again with the first key, in batches; and record the key of a database's
+secrets.
 
-A batch is one transaction and says where the next begins, so that what was interrupted goes on, and what is done again does nothing.
+A batch is one transaction and returns where the next one begins. An interrupted rotation can continue, and a
+repeated batch changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of sealed value: its key and value columns, how the key is written in `after`, and what one of them is called."""
+    """One kind of encrypted value: its key and value columns, the form of the key in `after`, and its name in messages."""
 
     name: str
     key: Column[Any]
@@ -55,13 +57,13 @@ KINDS = (
 
 
 class Rotation:
-    """Seals what one database keeps again."""
+    """Encrypt the secrets of one database again."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def batch(self, asked: RotateSecrets) -> SecretsRotated:
-        """Seal the next batch with the first key. Raises `ApiRefused` where `after` is nothing that a batch answered."""
+        """Encrypt the next batch with the first key. Raises `ApiRefused` if `after` is not from the response of a batch."""
         kind, after = _place(asked.after)
         return self._database.write(lambda connection: self._batch(connection, kind, after))
 
@@ -72,11 +74,11 @@ class Rotation:
         unreadable: list[str] = []
         rotated = 0
         for row in rows:
-            kept, what = getattr(row, kind.value.name), kind.called(row)
-            if keyring.is_current(kept):
+            stored, what = getattr(row, kind.value.name), kind.called(row)
+            if keyring.is_current(stored):
                 continue
             try:
-                text = keyring.open(kept, what)
+                text = keyring.open(stored, what)
             except ApiRefused:
                 unreadable.append(what)
                 continue
@@ -90,10 +92,10 @@ class Rotation:
 
 
 def adopt(connection: Connection, keyring: Keyring) -> None:
-    """Note which key the database's secrets are kept under, or find that it is one of these.
+    """Record the key of the database's secrets, or check that the keyring has it.
 
     Raises:
-        SettingsError: It is none of them: what this api would keep, another could not open.
+        SettingsError: The keyring does not have it. Other API servers could not decrypt this server's secrets.
     """
     known = connection.execute(select(meta.c.value).where(meta.c.name == KEYS)).scalar_one_or_none()
     if keyring and known is None:
@@ -101,7 +103,7 @@ def adopt(connection: Connection, keyring: Keyring) -> None:
     elif keyring and known not in keyring.fingerprints:
         raise SettingsError(
             "The database's secrets are kept under another key than those of this api.",
-            hint="Set HEADRACE_FERNET_KEYS to the keys of the other apis; where the key is lost: headrace api --new-secrets.",
+            hint="Set HEADRACE_FERNET_KEYS to the keys of the other apis; where the key is lost: headrace api --discard-secrets.",
         )
 
 

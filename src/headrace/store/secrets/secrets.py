@@ -1,4 +1,4 @@
-"""Connections and variables: set by people, sealed where they are kept, opened only for a job that runs."""
+"""Connections and variables: set by users, stored encrypted, and decrypted only for a running job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.store.tables.secrets import connections, variables
 from headrace.wire.secrets import (
     MASK,
     ConnectionFields,
+    ConnectionSummary,
     ConnectionValue,
     SetConnection,
     SetVariable,
-    ShownConnection,
-    ShownVariable,
+    VariableSummary,
     VariableValue,
 )
 
@@ -31,30 +31,30 @@ class Secrets:
         self._database = database
 
     def set_connection(self, id: str, given: SetConnection) -> None:
-        """Keep a connection, in place of what had its id."""
+        """Store a connection; replace one with the same id."""
         fields = ConnectionFields.model_validate(given.model_dump(exclude={"description"}))
-        kept = {"kind": given.kind, "value": self._seal(fields.model_dump_json()), "description": given.description}
-        self._set(connections, "id", id, kept)
+        columns = {"kind": given.kind, "value": self._seal(fields.model_dump_json()), "description": given.description}
+        self._set(connections, "id", id, columns)
 
     def set_variable(self, key: str, given: SetVariable) -> None:
-        """Keep a variable, in place of what had its key."""
-        kept = {"value": self._seal(given.value), "secret": given.secret, "description": given.description}
-        self._set(variables, "key", key, kept)
+        """Store a variable; replace one with the same key."""
+        columns = {"value": self._seal(given.value), "secret": given.secret, "description": given.description}
+        self._set(variables, "key", key, columns)
 
     def remove_connection(self, id: str) -> bool:
-        """Forget a connection; say whether it was there."""
+        """Delete a connection; return whether it existed."""
         return self._remove(connections, "id", id)
 
     def remove_variable(self, key: str) -> bool:
-        """Forget a variable; say whether it was there."""
+        """Delete a variable; return whether it existed."""
         return self._remove(variables, "key", key)
 
     def connection(self, job_id: int, id: str) -> ConnectionValue:
-        """Return a connection in full to a job that runs.
+        """Return a connection with its secrets to a running job.
 
         Raises:
             Fenced: The job has ended.
-            ApiRefused: There is none, or no key opens it.
+            ApiRefused: No connection has this id, or no key decrypts it.
         """
         with self._database.reading() as connection:
             require_running(connection, job_id)
@@ -64,7 +64,7 @@ class Secrets:
         return ConnectionValue(id=id, **self._fields(row))
 
     def variable(self, job_id: int, key: str) -> VariableValue:
-        """Return a variable to a job that runs. Raises as `connection` does."""
+        """Return a variable to a running job. Raises as `connection` does."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
             row = connection.execute(select(variables).where(variables.c.key == key)).one_or_none()
@@ -72,39 +72,39 @@ class Secrets:
             raise _missing("variable", key)
         return VariableValue(key=key, value=self._value(row), secret=row.secret)
 
-    def shown_connections(self, id: str | None = None) -> list[ShownConnection]:
-        """Return the connections, or one of them, as people may see them, by id."""
+    def shown_connections(self, id: str | None = None) -> list[ConnectionSummary]:
+        """Return the connections, or one of them, masked, by id."""
         chosen = select(connections).order_by(connections.c.id)
         with self._database.reading() as connection:
             rows = connection.execute(chosen if id is None else chosen.where(connections.c.id == id)).all()
         return [self._shown_connection(row) for row in rows]
 
-    def shown_variables(self, key: str | None = None) -> list[ShownVariable]:
-        """Return the variables, or one of them, as people may see them, by key."""
+    def shown_variables(self, key: str | None = None) -> list[VariableSummary]:
+        """Return the variables, or one of them, masked, by key."""
         chosen = select(variables).order_by(variables.c.key)
         with self._database.reading() as connection:
             rows = connection.execute(chosen if key is None else chosen.where(variables.c.key == key)).all()
         return [self._shown_variable(row) for row in rows]
 
-    def _shown_connection(self, row: Row[Any]) -> ShownConnection:
+    def _shown_connection(self, row: Row[Any]) -> ConnectionSummary:
         facts: dict[str, Any] = {"id": row.id, "description": row.description, "updated": moment(row.updated)}
         try:
             fields = self._fields(row)
         except ApiRefused as error:
             nothing: dict[str, Any] = dict.fromkeys(("host", "port", "login", "password", "database"))
-            return ShownConnection(kind=row.kind, extra=[], trouble=f"{error} {error.hint}", **nothing, **facts)
+            return ConnectionSummary(kind=row.kind, extra=[], error=f"{error} {error.hint}", **nothing, **facts)
         hidden = {"password": fields["password"] and MASK, "extra": sorted(fields["extra"])}
-        return ShownConnection(**(fields | hidden), **facts)
+        return ConnectionSummary(**(fields | hidden), **facts)
 
-    def _shown_variable(self, row: Row[Any]) -> ShownVariable:
-        value, trouble = MASK, None
+    def _shown_variable(self, row: Row[Any]) -> VariableSummary:
+        value, problem = MASK, None
         if not row.secret:
             try:
                 value = self._value(row)
             except ApiRefused as error:
-                trouble = f"{error} {error.hint}"
-        return ShownVariable(
-            key=row.key, value=value, secret=row.secret, description=row.description, updated=moment(row.updated), trouble=trouble
+                problem = f"{error} {error.hint}"
+        return VariableSummary(
+            key=row.key, value=value, secret=row.secret, description=row.description, updated=moment(row.updated), error=problem
         )
 
     def _fields(self, row: Row[Any]) -> dict[str, Any]:

@@ -1,58 +1,57 @@
-"""The tokens that people were given, until they expire: whose they are, and which were taken back. The tokens themselves are not kept."""
+"""Issued tokens until they expire: owner, expiry and revocation. The tokens themselves are not stored."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from headrace.core.values.moments import moment
 from headrace.store.db.database import Database
 from headrace.store.tables.secrets import api_tokens
-from headrace.wire.secrets import MakeToken, ShownToken
+from headrace.wire.secrets import CreateToken, TokenSummary
 
 SECOND = 1_000_000
 ID_BYTES = 6
 
 
 class ApiTokens:
-    """The tokens of the people of one database."""
+    """The issued tokens of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, asked: MakeToken) -> ShownToken:
+    def add(self, asked: CreateToken) -> TokenSummary:
         """Record a new token and return its claims; delete expired tokens."""
-        made = self._database.now()
-        expires = made // SECOND * SECOND + asked.seconds * SECOND
-        row = {"id": secrets.token_hex(ID_BYTES), "name": asked.name, "scope": asked.scope, "made": made, "expires": expires}
+        created = self._database.now()
+        expires = created // SECOND * SECOND + asked.seconds * SECOND
+        row = {
+            "id": secrets.token_hex(ID_BYTES),
+            "name": asked.name,
+            "scope": asked.scope,
+            "created": created,
+            "expires": expires,
+            "revoked": None,
+        }
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(api_tokens).where(api_tokens.c.expires <= made))
+            connection.execute(delete(api_tokens).where(api_tokens.c.expires <= created))
             connection.execute(insert(api_tokens).values(**row))
 
         self._database.write(work)
-        return ShownToken.model_validate(row | {"made": moment(made), "expires": moment(expires)})
+        return _summary(row)
 
-    def listed(self) -> list[ShownToken]:
-        """Return the tokens that have not expired, those made last first."""
+    def listed(self) -> list[TokenSummary]:
+        """Return the tokens that have not expired, the newest first."""
         query = select(api_tokens).where(api_tokens.c.expires > self._database.now())
         with self._database.reading() as connection:
-            found = connection.execute(query.order_by(api_tokens.c.made.desc(), api_tokens.c.id)).all()
-        return [
-            ShownToken(
-                id=row.id,
-                name=row.name,
-                scope=row.scope,
-                made=moment(row.made),
-                expires=moment(row.expires),
-                revoked=None if row.revoked is None else moment(row.revoked),
-            )
-            for row in found
-        ]
+            rows = connection.execute(query.order_by(api_tokens.c.created.desc(), api_tokens.c.id)).mappings().all()
+        return [_summary(row) for row in rows]
 
     def revoke(self, id: str) -> bool:
-        """Take a token back; say whether there is one. The first time counts."""
+        """Revoke a token; return whether it exists. The first revocation counts."""
         now = self._database.now()
         there = select(api_tokens.c.id).where(api_tokens.c.id == id)
         first = update(api_tokens).where(api_tokens.c.id == id, api_tokens.c.revoked.is_(None)).values(revoked=now)
@@ -64,7 +63,19 @@ class ApiTokens:
         return self._database.write(work)
 
     def revoked(self) -> frozenset[str]:
-        """Return the ids of those that were taken back and have not expired."""
-        gone = (api_tokens.c.revoked.is_not(None), api_tokens.c.expires > self._database.now())
+        """Return the ids of revoked tokens that have not expired."""
+        conditions = (api_tokens.c.revoked.is_not(None), api_tokens.c.expires > self._database.now())
         with self._database.reading() as connection:
-            return frozenset(connection.execute(select(api_tokens.c.id).where(*gone)).scalars())
+            return frozenset(connection.execute(select(api_tokens.c.id).where(*conditions)).scalars())
+
+
+def _summary(row: Mapping[Any, Any]) -> TokenSummary:
+    revoked = row["revoked"]
+    return TokenSummary(
+        id=row["id"],
+        name=row["name"],
+        scope=row["scope"],
+        made=moment(row["created"]),
+        expires=moment(row["expires"]),
+        revoked=None if revoked is None else moment(revoked),
+    )

@@ -1,4 +1,7 @@
-"""What all tables share, and the database's own numbers. Times are microseconds since the epoch in UTC; JSON is stored as text."""
+"""The metadata of all tables, and the database's own numbers.
+
+Times are microseconds since the epoch in UTC. JSON is stored as text, except counters, which SQL adds up.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ metadata = MetaData(
     }
 )
 
-# SQLite makes a table's row number out of an INTEGER key only; it holds 64 bits all the same. Each table whose ids the database gives has
-# `sqlite_autoincrement`: SQLite would otherwise give the highest id again once its row is deleted. PostgreSQL's sequences never go back.
+# SQLite makes a row number only out of an INTEGER key, which still has 64 bits. Each table with generated ids has
+# `sqlite_autoincrement`. Otherwise SQLite reuses the highest id after its row is deleted. PostgreSQL's sequences
+# never go back.
 Number = BigInteger().with_variant(Integer(), "sqlite")
 
 meta = Table(
@@ -23,7 +27,7 @@ meta = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-# How far the wall clock and the log were at which age of the database (headrace.store.db.ages).
+# The wall clock and the log's head at each recorded age of the database (headrace.store.db.ages).
 age_marks = Table(
     "age_marks",
     metadata,

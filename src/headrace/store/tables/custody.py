@@ -27,11 +27,11 @@ dead_letters = Table(
     Index(None, "stream", "lane", "position"),
 )
 
-# The raw events that are too long for the row of their letter: a list would have to read past them.
+# Raw events that are too long for the row of their dead letter. A list of dead letters does not read them.
 dead_letter_texts = Table(
     "dead_letter_texts",
     metadata,
-    Column("letter_id", Text, primary_key=True),
+    Column("dead_letter_id", Text, primary_key=True),
     Column("bytes", BigInteger, nullable=False),
     Column("received", BigInteger, nullable=False),
     Column("raw", Text, nullable=False),
@@ -45,12 +45,12 @@ dead_letter_actions = Table(
     Column("at", BigInteger, nullable=False),
     Column("who", Text, nullable=False),
     Column("action", Text, nullable=False),  # redrive | discard
-    Column("asked", Text, nullable=False),
+    Column("request", Text, nullable=False),
     Column("count", BigInteger, nullable=False),
     sqlite_autoincrement=True,
 )
 
-# What is kept for triggers that could not take it. One raw text serves all triggers that it is kept for, and goes with the last of them.
+# Spilled raw events. One raw text serves all triggers whose backlog has it, and is deleted with the last of them.
 spills = Table(
     "spills",
     metadata,
@@ -60,8 +60,9 @@ spills = Table(
     Column("received", BigInteger, nullable=False),
 )
 
-# One row for each (trigger, raw event). A row that has an `answer` is settled and waits only for the receipt of its stretch of the lane,
-# so that a redelivery is known for one; `counted` says that the receipt has come and counts it as spilled.
+# One row for each (trigger, raw event). A row with an `answer` is settled, and waits only for the receipt of its
+# stretch of the lane, so that a redelivery is detected. `accounted` says that the receipt is stored and counts
+# the raw event as spilled.
 backlog = Table(
     "backlog",
     metadata,
@@ -71,8 +72,8 @@ backlog = Table(
     Column("key", LargeBinary, nullable=False),
     Column("position", BigInteger),
     Column("spill_id", BigInteger),
-    Column("letter_id", Text),
-    Column("counted", Boolean, nullable=False),
+    Column("dead_letter_id", Text),
+    Column("accounted", Boolean, nullable=False),
     Column("answer", Text),
     Index(None, "trigger_id", "number"),
     Index(None, "lane_id", "key", "trigger_id", unique=True),
@@ -87,13 +88,13 @@ lanes = Table(
     Column("after", BigInteger),
     Column("last", BigInteger),
     Column("read", BigInteger, nullable=False),
-    Column("moved", BigInteger, nullable=False, server_default="0"),  # when it last went on, to the hour: retention forgets idle lanes
+    Column("moved", BigInteger, nullable=False, server_default="0"),  # last advance, rounded to the hour: retention deletes idle lanes
     UniqueConstraint("stream", "lane"),
     Index(None, "moved"),
     sqlite_autoincrement=True,
 )
 
-# The streams that have books. `read` and `lanes` are the sums of lanes that are forgotten.
+# The streams that have receipts. `read` and `lanes` are the sums of deleted lanes.
 recorded_streams = Table(
     "recorded_streams",
     metadata,
@@ -101,13 +102,13 @@ recorded_streams = Table(
     Column("stream", Text, nullable=False, unique=True),
     Column("read", BigInteger, nullable=False, server_default="0"),
     Column("lanes", BigInteger, nullable=False, server_default="0"),
-    Column("receipts", BigInteger, nullable=False, server_default="0"),  # stored receipts: the upstream keeps this number too
+    Column("receipts", BigInteger, nullable=False, server_default="0"),  # stored receipts: the upstream's mark has this number too
     sqlite_autoincrement=True,
 )
 
-# Sets of triggers that owe an answer together, and how many raw events of their stream each was owed. A subscriber set is written as the
-# difference
-# from its base (null: the empty set), so that a set of 100,000 costs as much as what changes in it. Retention merges old subscriber sets.
+# Sets of triggers that owe an answer together, and how many raw events of their stream each was owed. A
+# subscriber set is stored as the difference from its base (null: the empty set), so that a set of 100,000 costs
+# as much as its changes. Retention merges old subscriber sets.
 subscriber_sets = Table(
     "subscriber_sets",
     metadata,
@@ -122,10 +123,11 @@ subscriber_sets = Table(
     sqlite_autoincrement=True,
 )
 
-# Of each stream, the answers of those triggers that did more than filter; trigger 0 stands for all task runs that have ended. `read` is
-# what a trigger was owed as a member of merged subscriber sets, beyond what their heir says.
-custody = Table(
-    "custody",
+# For each stream, the answers of the triggers that did more than filter. Trigger 0 stands for all ended task
+# runs. `read` is the number of raw events owed to a trigger as a member of merged subscriber sets, beyond the
+# merged set's own.
+trigger_answers = Table(
+    "trigger_answers",
     metadata,
     Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
     Column("trigger_id", BigInteger, primary_key=True, autoincrement=False),
@@ -155,7 +157,8 @@ receipt_problems = Table(
     sqlite_autoincrement=True,
 )
 
-# Streams whose upstreams were advanced for another log, or past what a restored database has, and that a person let go on.
+# Streams whose upstreams were advanced for another log, or past a restored database, and that an operator
+# adopted.
 adopted_streams = Table(
     "adopted_streams",
     metadata,
@@ -163,7 +166,7 @@ adopted_streams = Table(
     Column("stream_id", BigInteger, nullable=False, index=True),
     Column("at", BigInteger, nullable=False),
     Column("log", Text, nullable=False),
-    Column("receipts", BigInteger, nullable=False),  # of the mark that the upstream kept
+    Column("receipts", BigInteger, nullable=False),  # of the upstream's mark
     Column("missing", BigInteger),  # receipts that the restored database does not have; null: another log has them
     sqlite_autoincrement=True,
 )

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text
 
 from headrace.store.tables.base import Number, metadata
+from headrace.wire.event_schema import EVENT_COLUMNS
+
+_TYPES: Final = {"text": Text, "integer": BigInteger, "time": BigInteger, "digest": LargeBinary}
 
 events = Table(
     "events",
     metadata,
     Column("seq", Number, primary_key=True, autoincrement=False),
-    Column("key", LargeBinary, nullable=False),
-    Column("leader_key", LargeBinary),
-    Column("leader_seq", BigInteger, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("id", Text, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("subject", Text),
-    Column("occurred", BigInteger, nullable=False),
-    Column("received", BigInteger, nullable=False),
-    Column("follows", Text),
-    Column("trace", Text),
-    Column("payload", Text, nullable=False),
-    Column("stream", Text),
-    Column("lane", Text),
-    Column("position", BigInteger),
+    *(
+        Column(column.name, _TYPES[column.type], nullable=column.nullable)
+        for column in EVENT_COLUMNS
+        if column.stored and column.name != "seq"
+    ),
     Index(None, "key", unique=True),
 )
 
-# The keys of events that the log has forgotten: a copy is still a copy, and a leader is known to have come. Retention deletes them later.
+# The keys of pruned events: they identify later copies, and leaders that arrived before. Retention deletes them later.
 pruned_event_keys = Table(
     "pruned_event_keys",
     metadata,

@@ -39,14 +39,14 @@ runs = Table(
     Column("error", Text),
     Column("first_seq", BigInteger),
     Column("last_seq", BigInteger),
-    Column("node", BigInteger),  # of the stretch from the first to the last, by which the runs of an event are found
+    Column("interval_node", BigInteger),  # interval tree node of first to last seq, for the lookup of an event's runs
     Column("incarnation", Text, nullable=False, server_default=""),  # of the scope
     Index(None, "started"),
     Index(None, "project", "pipeline"),
-    Index(None, "node"),
+    Index(None, "interval_node"),
 )
 
-# Sums of all runs of each pipeline, also of those that retention has deleted. They change with every report.
+# Sums of all runs of each pipeline, including the runs that retention has deleted. They change with every report.
 run_totals = Table(
     "run_totals",
     metadata,
@@ -72,25 +72,26 @@ scopes = Table(
     Column("late", BigInteger, nullable=False),
     Column("cycles", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
-    Column("kept", BigInteger, nullable=False, server_default="0"),  # what it may still read again comes after this `seq`
-    Column("again", BigInteger, nullable=False, server_default="0"),  # the last redelivery that it read
-    Column("report", Text, nullable=False, server_default="{}"),  # what it last told of itself, as JSON
-    Column("job_id", BigInteger),  # who told it
-    Column("incarnation", Text, nullable=False, server_default=""),  # another one for each time that the scope is created or reset
+    Column("low_watermark", BigInteger, nullable=False, server_default="0"),  # the scope may read events after this `seq` again
+    Column("last_redelivery_id", BigInteger, nullable=False, server_default="0"),  # the last redelivery that it read
+    Column("report", Text, nullable=False, server_default="{}"),  # its last report, as JSON
+    Column("job_id", BigInteger),  # the job that sent the report
+    Column("incarnation", Text, nullable=False, server_default=""),  # changes each time the scope is created or reset
     Column("begin_seq", BigInteger, nullable=False, server_default="0"),  # the scope began after this `seq`
-    Column("begin_again", BigInteger, nullable=False, server_default="0"),  # the last redelivery when it began
-    Column("epoch", BigInteger, nullable=False, server_default="0"),  # of the lease under which its last plan was stored; 0: it has none
+    Column("begin_redelivery_id", BigInteger, nullable=False, server_default="0"),  # the last redelivery when it began
+    Column("epoch", BigInteger, nullable=False, server_default="0"),  # of the lease of its last stored plan; 0 if it has no plan
 )
 
-# What the log says once more, in the order of `id`: a trigger that fired on an event only after it was stored, or an event of a
-# pipeline's dead letter that is tried again. A scope reads them beside the log, so that neither changes what it has read already.
+# Redeliveries, in the order of `id`: a trigger that fired on an event after it was stored, or an event of a
+# redriven dead letter of a pipeline. A scope reads them beside the log, so that neither changes an event that it
+# has read.
 redeliveries = Table(
     "redeliveries",
     metadata,
     Column("id", Number, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, nullable=False),
     Column("trigger_id", BigInteger),
-    Column("letter_id", Text),
+    Column("dead_letter_id", Text),
     Index(None, "seq"),
 )
 
@@ -107,15 +108,15 @@ pipeline_dead_letters = Table(
     Column("seqs", Text, nullable=False),  # closed ranges, as JSON
     Column("error", Text, nullable=False),
     Column("attempts", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),  # open | redriven | discarded; it goes when its redrive succeeds
+    Column("state", Text, nullable=False),  # open | redriven | discarded; deleted when its redrive succeeds
     Column("received", BigInteger, nullable=False),
     Column("acted", BigInteger),
-    Column("slice", LargeBinary),  # the run's events in their order, with positions and marks, as the driver packed them
+    Column("slice", LargeBinary),  # the run's events in order, with positions and marks, packed by the driver
     Index(None, "received"),
     Index(None, "state", "acted"),
 )
 
-# The job that holds each scope. The epoch counts the jobs that ever held it.
+# The job that holds each scope. The epoch counts the jobs that have held it.
 scope_leases = Table(
     "scope_leases",
     metadata,
@@ -125,9 +126,10 @@ scope_leases = Table(
     Column("granted", BigInteger, nullable=False),
 )
 
-# The ledger of a scope: its rows belong to an incarnation of the scope, so a scope that is reset or removed has none of them from then on.
+# The ledger of a scope: its rows belong to an incarnation of the scope. A reset or removed scope has none of
+# them.
 
-# Runs of plans that have no outcome yet.
+# Runs of plans without an outcome.
 planned_runs = Table(
     "planned_runs",
     metadata,
@@ -138,7 +140,7 @@ planned_runs = Table(
     Column("part", Text, nullable=False),
     Column("table_name", Text),
     Column("format", Text),
-    Column("letter", Text),  # the dead letter that the run tries again
+    Column("dead_letter_id", Text),  # the dead letter that the run redrives
     Column("events", BigInteger, nullable=False),
     Column("first_seq", BigInteger, nullable=False),
     Column("slice", BigInteger, nullable=False),
@@ -149,7 +151,7 @@ planned_runs = Table(
     sqlite_with_rowid=False,
 )
 
-# The events of planned runs, as the driver wrote them. A slice goes with the last of its runs.
+# The events of planned runs, as written by the driver. A slice is deleted with the last of its runs.
 plan_slices = Table(
     "plan_slices",
     metadata,
@@ -159,7 +161,8 @@ plan_slices = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-# The positions of the events that a scope has ordered, as the driver wrote them. A block stays as long as the log has one of its events.
+# The positions of the events that a scope has ordered, as written by the driver. A block is retained while the
+# log has one of its events.
 event_positions = Table(
     "event_positions",
     metadata,
@@ -170,7 +173,7 @@ event_positions = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-# What a scope's ordering holds, as the driver wrote it.
+# The state of a scope's ordering, as written by the driver.
 scope_state = Table(
     "scope_state",
     metadata,

@@ -1,4 +1,4 @@
-"""The tables of connections and variables, whose values are encrypted, and of whom tokens were made for, which are not in it."""
+"""The tables of connections and variables with encrypted values, and of issued tokens. The tokens themselves are not stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ variables = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),  # encrypted text
-    Column("secret", Boolean, nullable=False),  # masked wherever people look
+    Column("secret", Boolean, nullable=False),  # masked in all output
     Column("description", Text),
     Column("created", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
@@ -34,7 +34,7 @@ api_tokens = Table(
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False),
     Column("scope", Text, nullable=False),
-    Column("made", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),
     Column("expires", BigInteger, nullable=False),
-    Column("revoked", BigInteger),  # when it was taken back
+    Column("revoked", BigInteger),  # time of the revocation
 )

@@ -1,4 +1,4 @@
-"""The tables of task runs: runs outside of the pipelines, which may give their place up until a trigger fires."""
+"""The tables of task runs: runs outside of the pipelines, which may release their slot until a trigger fires."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ task_runs = Table(
     Column("task", Text, nullable=False),
     Column("state", Text, nullable=False),  # scheduled | running | deferred | succeeded | failed | skipped | cancelled
     Column("attempt", BigInteger, nullable=False),  # how often a worker has begun its present step
-    Column("step", BigInteger, nullable=False),  # how often it has deferred
-    Column("trigger_id", BigInteger),  # what it waits for, or waited for last
-    Column("next_method", Text),  # none: from its beginning
-    Column("next_kwargs", Text, nullable=False),  # JSON text; what fired is spliced into it as it came
-    Column("callback", Text),  # JSON: which task is started with the outcome
+    Column("step", BigInteger, nullable=False),  # number of its deferrals
+    Column("trigger_id", BigInteger),  # the trigger that it waits for, or waited for last
+    Column("next_method", Text),  # null: from its start
+    Column("next_kwargs", Text, nullable=False),  # JSON text; the event is inserted unparsed
+    Column("callback", Text),  # JSON: the task that starts with the outcome
     Column("job_id", BigInteger),  # the worker that runs it, or ran it last
     Column("epoch", BigInteger, nullable=False),
-    Column("head", BigInteger, nullable=False),  # how far the log was when it was made
+    Column("head", BigInteger, nullable=False),  # the head of the log when the run was created
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
-    Column("timeout_at", BigInteger),  # the age of the database at which its time is up (headrace.store.db.ages)
-    Column("timeout_method", Text),  # what it goes on with when its time is up; none: it fails
+    Column("timeout_at", BigInteger),  # the age of the database at its timeout (headrace.store.db.ages)
+    Column("timeout_method", Text),  # the method to call on a timeout; null: the run fails
     Column("finished", BigInteger),
     Column("result", Text),
     Column("error", Text),
@@ -36,7 +36,7 @@ task_runs = Table(
     Index(None, "finished"),
 )
 
-# `number` grows from one wait to the next and is never used again: who has looked at the waits up to one misses none that begins later.
+# `number` rises with each wait and is never reused. A reader of the waits up to one number misses no later wait.
 event_waits = Table(
     "event_waits",
     metadata,
@@ -44,7 +44,7 @@ event_waits = Table(
     Column("run_id", Text, nullable=False, unique=True),
     Column("project", Text, nullable=False),
     Column("event", Text, nullable=False),  # JSON: AwaitedEvent
-    Column("head", BigInteger, nullable=False),  # the run's: what is in the log up to here is not what it waits for
+    Column("head", BigInteger, nullable=False),  # of the run: it waits only for later events
     sqlite_autoincrement=True,
 )
 
@@ -59,7 +59,7 @@ event_wait_terms = Table(
     sqlite_with_rowid=False,
 )
 
-# Which events the runs that have not ended were given: none of them twice.
+# The events that unfinished runs received. Invariant: no run receives an event twice.
 run_events = Table(
     "run_events",
     metadata,

@@ -1,4 +1,4 @@
-"""The tables of webhooks: who is told of which events, and how that went."""
+"""The tables of webhooks, their subscriptions and deliveries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ webhooks = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("url", Text, nullable=False),
     Column("types", Text, nullable=False),  # JSON: globs of event types
-    Column("secret", Text, nullable=False),  # sealed
+    Column("secret", Text, nullable=False),  # encrypted
     Column("state", Text, nullable=False),  # active | paused
-    Column("policy", Text, nullable=False),  # hold | release: what a dead letter means for those that follow it
+    Column("policy", Text, nullable=False),  # hold | release: whether a dead event blocks its followers
     Column("max_attempts", BigInteger, nullable=False),
     Column("timeout", BigInteger, nullable=False),  # microseconds for one attempt
     Column("scope_id", BigInteger, nullable=False),

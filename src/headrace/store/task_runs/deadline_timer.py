@@ -1,4 +1,4 @@
-"""The timer of the task runs: it sleeps until the first of their waits is over, and is told when that changes."""
+"""The timer of the task runs. It sleeps until the first deadline, and a commit signal wakes it when that changes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Self
 from headrace.store.background import BackgroundWork
 from headrace.store.task_runs.task_runs import TaskRuns
 
-MAX_SLEEP_SECONDS = 15.0  # seconds; another api may have begun a wait, and a worker's job may have ended
+MAX_SLEEP_SECONDS = 15.0  # seconds; another API server may have started a wait, and the job of a worker may have ended
 MICROSECONDS_PER_SECOND = 1_000_000
 WORK = "timeouts of task runs"
 
 
 class DeadlineTimer:
-    """A thread that sweeps the task runs when there is something to sweep. A context manager."""
+    """A thread that sweeps the task runs when a deadline has passed. It is a context manager."""
 
     def __init__(self, task_runs: TaskRuns, background: BackgroundWork) -> None:
         self._task_runs = task_runs
@@ -50,7 +50,7 @@ class DeadlineTimer:
                 self._told = False
 
     def _sweep(self) -> float:
-        """Sweep; return for how many seconds there is nothing to do."""
+        """Sweep. Return the seconds until the next sweep."""
         try:
             first = self._task_runs.sweep()
         except Exception as error:

@@ -1,7 +1,8 @@
-"""Events that task runs wait for: spliced into the run in the transaction that takes them, and kept nowhere else.
+"""Deliver events to task runs that wait for them, in the transaction that receives them.
 
-A transaction lets at most STEPS_AT_ONCE runs continue, and fewer where their texts are large. A batch that needs more is delivered in
-several transactions, of which the last one stores the rest of the batch.
+They are stored nowhere else.
+A transaction resumes at most STEPS_AT_ONCE runs, and fewer if their texts are large. A larger batch is
+delivered in several transactions. The last of them stores the rest of the batch.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _deferred = select(_R.trigger_id, size_of(_R.next_kwargs)).where(_R.state == "de
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a transaction delivered of one batch. `first` maps each trigger of a task run to the item that fires it first.
+    """The events of one batch that a transaction delivered.
 
-    `fired` are the triggers whose runs continue, in this transaction or an earlier one. `finished`: no run is left to a later one.
+    `first` maps each trigger of a task run to the item that fires it first. `fired` has the triggers whose runs
+    resume, in this transaction or an earlier one. `finished` means that no run is left to a later transaction.
     """
 
     first: Mapping[int, EventItem]
@@ -35,7 +37,10 @@ class Delivery:
     finished: bool
 
     def status(self, item: EventItem) -> ItemStatus | None:
-        """Return the status of an item: the first for a run wins, and what comes later is a duplicate. None: no run is concerned."""
+        """Return the status of an item, or None if the item concerns no run.
+
+        The first item for a run counts, and later ones are duplicates.
+        """
         concerned = [trigger for trigger in item.firings if trigger in self.first]
         if not concerned:
             return None
@@ -46,7 +51,10 @@ _NOTHING = Delivery({}, frozenset(), finished=True)
 
 
 class RunDeliveries:
-    """What one transaction delivers. `waits` maps the triggers of task runs to their runs; those of a project are not in it."""
+    """The runs that one transaction resumes.
+
+    `waits` maps the triggers of task runs to their runs. It has no triggers of projects.
+    """
 
     def __init__(self, connection: Connection, waits: Mapping[int, str], now: int) -> None:
         self._connection = connection
@@ -55,11 +63,14 @@ class RunDeliveries:
         self._taken = Slice(STEPS_AT_ONCE)
 
     def __bool__(self) -> bool:
-        """Whether a run continues."""
+        """Return whether any run resumes."""
         return bool(self._taken.rows)
 
     def deliver(self, items: Iterable[EventItem], before: Set[int]) -> Delivery:
-        """Give the items of one batch to the runs that wait for them; the triggers `before` fired in earlier transactions."""
+        """Deliver the items of one batch to the runs that wait for them.
+
+        The triggers `before` fired in earlier transactions.
+        """
         if not self._waits:
             return _NOTHING
         first: dict[int, EventItem] = {}
@@ -70,14 +81,14 @@ class RunDeliveries:
         chosen, finished = self._choose(first)
         runs = read(self._connection, [self._waits[trigger] for trigger in chosen])
         for held in runs.values():
-            # Read again under the lock: another api may have been quicker.
+            # Read again under the lock, because another API server may have been quicker.
             if held.run.state == "deferred" and held.trigger_id is not None and held.trigger_id in chosen:
                 item = first[held.trigger_id]
                 save(self._connection, held, task_run.fire(held.run, item.type, item.payload), self._now)
         return Delivery(first, before | set(chosen), finished)
 
     def _choose(self, first: Mapping[int, EventItem]) -> tuple[Collection[int], bool]:
-        """Return the triggers whose runs this transaction lets continue, and whether these are all."""
+        """Return the triggers whose runs this transaction resumes, and whether they are all."""
         rows = rows_among(self._connection, _deferred, "run_ids", {self._waits[trigger] for trigger in first})
         sizes = {row.trigger_id: row.bytes for row in rows}
         chosen: list[int] = []

@@ -1,6 +1,7 @@
-"""Find an event that came before its run began to wait for it, however many others came in between.
+"""Find an event that arrived before its run began to wait for it, however many others arrived in between.
 
-The log is looked through by a reader, a stretch at a time. The writer's transaction looks only at what was read since, so it is short.
+A reading transaction examines the log, `STRETCH` events at a time. The writer's transaction examines only the
+events since then, so it is short.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headrace.wire.task_runs import AwaitedEvent
 
 SCOPE: Final = "task-runs"
 STRETCH: Final = 5_000
-"""Events of the log that one reading transaction looks through."""
+"""Maximum number of events that one reading transaction examines."""
 
 _read_to = select(ordering_scopes.c.head).where(ordering_scopes.c.name == SCOPE)
 _fired = (
@@ -35,16 +36,20 @@ _had = select(run_events.c.seq).where(in_list(run_events.c.seq, "seqs"))
 
 
 class Looked(NamedTuple):
-    """How far the log was looked through for a run, and which events fit: the last one can be had, those before it are not handled yet."""
+    """The position up to which the log was examined for a run, and the matching events.
+
+    The last of them is available. Those before it are not handled yet.
+    """
 
     to: int
     seqs: list[int]
 
 
 def look_back(database: Database, run_id: str, asked: AwaitedEvent) -> Looked | None:
-    """Look for what the run asks for in what the scope of task runs has read since the run was made.
+    """Search for the awaited event among the log's events since the run was created.
 
-    Return None if there is no such run.
+    The search covers the events that the scope of task runs has read.
+    Return None if the run does not exist.
     """
     with database.reading() as connection:
         run = connection.execute(select(task_runs.c.project, task_runs.c.head).where(task_runs.c.run_id == run_id)).one_or_none()
@@ -65,7 +70,7 @@ def look_back(database: Database, run_id: str, asked: AwaitedEvent) -> Looked | 
 
 
 def earlier_event(connection: Connection, wait: Wait, looked: Looked) -> Row[Any] | None:
-    """Return the first of the events that the scope has handled and that the run waits for: one that follows none of the others."""
+    """Return the first handled event that the run waits for, one that follows none of the others, or None."""
     read_to = connection.execute(_read_to).scalar_one()
     seqs = looked.seqs
     free = _free(connection, wait, seqs)
@@ -85,7 +90,7 @@ def earlier_event(connection: Connection, wait: Wait, looked: Looked) -> Row[Any
 
 
 def trigger_names(connection: Connection, seqs: Iterable[int]) -> dict[tuple[int, str], list[str]]:
-    """Return the names of the triggers that fired on each event, by its seq and their project."""
+    """Return the names of the triggers that fired on each event, by its seq and project."""
     named: dict[tuple[int, str], list[str]] = {}
     for some in slices(seqs):
         for row in connection.execute(_fired, {"seqs": list(some)}):
@@ -95,8 +100,8 @@ def trigger_names(connection: Connection, seqs: Iterable[int]) -> dict[tuple[int
 
 def _fitting(connection: Connection, wait: Wait, after: int, to: int) -> list[int]:
     columns = [events.c[name] for name in ("seq", "id", "subject", "type")]
-    asked = [events.c[name] == value for name, value in wait.fields.items()]
-    rows = connection.execute(select(*columns).where(events.c.seq > after, events.c.seq <= to, *asked).order_by(events.c.seq)).all()
+    conditions = [events.c[name] == value for name, value in wait.fields.items()]
+    rows = connection.execute(select(*columns).where(events.c.seq > after, events.c.seq <= to, *conditions).order_by(events.c.seq)).all()
     fired = trigger_names(connection, [row.seq for row in rows])
     return [row.seq for row in rows if wait.wants(row, fired.get((row.seq, wait.project), ()))]
 
@@ -106,12 +111,12 @@ def _fits(connection: Connection, wait: Wait, event: Any) -> bool:
 
 
 def _free(connection: Connection, wait: Wait, seqs: Sequence[int]) -> list[int]:
-    """Return those of the events that the scope has handled and the run has not had."""
+    """Return the given events that the scope has handled and the run has not received."""
     taken: set[int] = set()
     mine = ordering_scopes.c.name == SCOPE
     scope = select(ordering_scopes.c.id).where(mine).scalar_subquery()
     for some in slices(seqs):
-        given = {"seqs": list(some)}
-        taken.update(connection.execute(_open.where(ordering_events.c.scope_id == scope), given).scalars())
-        taken.update(connection.execute(_had.where(run_events.c.run_id == wait.run_id), given).scalars())
+        parameters = {"seqs": list(some)}
+        taken.update(connection.execute(_open.where(ordering_events.c.scope_id == scope), parameters).scalars())
+        taken.update(connection.execute(_had.where(run_events.c.run_id == wait.run_id), parameters).scalars())
     return [seq for seq in seqs if seq not in taken]

@@ -1,8 +1,11 @@
-"""Events of the log that task runs wait for, in causal order: a scope of its own reads the log while any run waits.
+"""Events of the log that task runs wait for, in causal order.
 
-The law: a run gets each event at most once, and each after the one it follows. What counts is what came into the log after the run was
-made, so that an answer that is quicker than the run's `defer` is not missed: what the scope has handled by then is looked for in the log.
-An event for which many runs wait stays claimed until the last of them has it: others write between two of its transactions.
+A separate scope reads the log while any run waits.
+
+Invariant: a run receives each event at most once, and each after the one that it follows. Events count from the
+creation of the run, so that an answer quicker than the run's `defer` is not missed. The log is searched for
+such an answer among the events that the scope has already handled. An event with many waiting runs stays
+claimed until the last of them has received it, because other writers commit between two of its transactions.
 """
 
 from __future__ import annotations
@@ -40,19 +43,22 @@ from headrace.wire.task_runs import AwaitedEvent
 
 CLAIM: Final = 500
 WAITS_AT_ONCE: Final = 500
-"""Runs that one transaction looks at to find those that wait for an event."""
+"""Maximum number of runs that one transaction examines for an event."""
 _LEASE: Final = 30_000_000
 
 
 class Taken(NamedTuple):
-    """What a turn of the scope gave: whether it read anything, and the events to hand on."""
+    """The result of one turn of the scope: whether it read anything, and the events to hand over."""
 
     read: bool
     claims: list[Claim]
 
 
 class EventWaits:
-    """What hands events to the task runs of one database. `bell` is theirs: it rings when one begins to wait, or may go on."""
+    """Hand events over to the task runs of one database.
+
+    `bell` is their commit signal: a commit marks it when a run begins to wait or may resume.
+    """
 
     def __init__(self, database: Database, bell: CommitSignal, ages: AgeClock) -> None:
         self._database = database
@@ -61,7 +67,7 @@ class EventWaits:
         self._home: SqlOrdering | None = None
 
     def take(self) -> Taken | None:
-        """Read on in the log and claim what has its turn; None where no run waits."""
+        """Read on in the log and claim the events that are ready. Return None if no run waits."""
         home = self._scope()
         if home is None:
             return None
@@ -74,9 +80,11 @@ class EventWaits:
         return Taken(progress.moved, home.claim(CLAIM, now))
 
     def hand(self, claims: Sequence[Claim], proceed: Callable[[], bool] = lambda: True) -> int:
-        """Resume the runs that wait for these events, in the order of the claims, and settle these; return how many resumed.
+        """Resume the runs that wait for these events, in the order of the claims, and settle the claims.
 
-        Each transaction lets a few runs go on. Where `proceed` says no between two, what is left is given back.
+        Return the number of resumed runs.
+        Each transaction resumes a few runs. If `proceed` returns false between two of them, the remaining
+        claims are released.
         """
         home, left, count = self._home, _Left(claims), 0
         if home is None:
@@ -90,10 +98,10 @@ class EventWaits:
         return count
 
     def _hand_some(self, connection: Connection, home: SqlOrdering, left: _Left) -> tuple[int, _Left]:
-        """Resume a few runs; return how many, and what is left.
+        """Resume a few runs. Return their number and the remaining claims.
 
-        The transaction that finds no more runs for an event settles it. So a run that begins to wait is among those that are found here, or
-        finds the event handled.
+        Invariant: the transaction that finds no more runs for an event settles it. So a run that begins to wait
+        is found here, or finds the event handled.
         """
         mine = _still_claimed(connection, home.scope_id, left.claims)
         if not mine:
@@ -109,9 +117,9 @@ class EventWaits:
         return handing.count, _Left(mine[done:], after)
 
     def _read_on(self, home: SqlOrdering) -> Progress:
-        """Advance the scope in the log. An event that no run waits for counts as handled as soon as its leader does."""
+        """Advance the scope in the log. An event that no run waits for is handled as soon as its leader is."""
         with self._database.reading() as connection:
-            if not is_behind(connection, home.scope_id):  # a transaction for nothing would wake the other apis
+            if not is_behind(connection, home.scope_id):  # an empty transaction would wake the other API servers
                 return Progress.of([])
         moved = self._database.write(lambda connection: pass_over(connection, home.scope_id, self._database.now()))
         with self._database.reading() as connection:
@@ -121,30 +129,31 @@ class EventWaits:
             return Progress(moved, at_end=True)
 
         def page(connection: Connection) -> EventFeed:
-            # Asked in the transaction that moves the scope on: a run that begins to wait before it is asked for is among them.
-            found = waits_for(connection, rows, fired, PAGE)
-            waits = WaitIndex(found.waits, fired)
-            # Where they are too many to be read here, each event is claimed, and whom it is for is found then.
-            return fed(rows, lambda row: found.last is None and not waits.have(row))
+            # Read in the transaction that advances the scope, so that a run that began to wait before is
+            # included.
+            candidates = waits_for(connection, rows, fired, PAGE)
+            waits = WaitIndex(candidates.waits, fired)
+            # If too many runs wait to be read here, each event is claimed, and its runs are found later.
+            return fed(rows, lambda row: candidates.last is None and not waits.have(row))
 
         home.take_from(page, self._database.now())
         return Progress.of(rows)
 
     def _scope(self) -> SqlOrdering | None:
-        """Return the scope, if a run waits."""
+        """Return the scope, or None if no run waits."""
         waits = select(exists(select(event_waits.c.run_id)))
         with self._database.reading() as connection:
             if not connection.execute(waits).scalar_one():
                 return None
-            found = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == SCOPE)).scalar_one()
-        if self._home is None or self._home.scope_id != found:
+            scope_id = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == SCOPE)).scalar_one()
+        if self._home is None or self._home.scope_id != scope_id:
             policy = DeliveryPolicy(lease=_LEASE)
-            self._home = SqlOrdering(self._database, found, policy=policy, by_age=False, logged=True, steady=self._steady)
+            self._home = SqlOrdering(self._database, scope_id, policy=policy, by_age=False, logged=True, steady=self._steady)
         return self._home
 
 
 class _Left(NamedTuple):
-    """Claims whose events to hand over. `after` is the last wait that was looked at for the first of them."""
+    """Claims with events to hand over. `after` is the last wait examined for the first of them."""
 
     claims: Sequence[Claim]
     after: int = 0
@@ -152,7 +161,7 @@ class _Left(NamedTuple):
 
 @dataclass(slots=True)
 class _Handing:
-    """One transaction that hands events to runs; `claims` are those that it looks at."""
+    """One transaction that hands events over to runs. `claims` are the claims that it examines."""
 
     connection: Connection
     claims: Sequence[Claim]
@@ -163,19 +172,22 @@ class _Handing:
 
     @classmethod
     def begin(cls, connection: Connection, claims: Sequence[Claim], after: int) -> Self:
-        """Look at some of the claims: at the first alone where many runs may wait for them, or where that was begun before."""
+        """Select claims to examine: the first alone if many runs may wait for it, or if an earlier transaction began it."""
         some = claims[:1] if after else claims[:STEPS_AT_ONCE]
         query = select(events).where(events.c.seq.in_([claim.seq for claim in some]))
         rows = {row.seq: row for row in connection.execute(query)}
         fired = trigger_names(connection, rows)
-        found = waits_for(connection, rows.values(), fired, WAITS_AT_ONCE, after=after)
-        if found.last is not None and len(some) > 1:
+        candidates = waits_for(connection, rows.values(), fired, WAITS_AT_ONCE, after=after)
+        if candidates.last is not None and len(some) > 1:
             some = some[:1]
-            found = waits_for(connection, [rows[some[0].seq]], fired, WAITS_AT_ONCE)
-        return cls(connection, some, rows, fired, found)
+            candidates = waits_for(connection, [rows[some[0].seq]], fired, WAITS_AT_ONCE)
+        return cls(connection, some, rows, fired, candidates)
 
     def fire(self, database: Database, after: int) -> tuple[int, int]:
-        """Resume runs; return of how many claims all resumed, and the last wait that was examined for the next claim."""
+        """Resume runs.
+
+        Return the number of claims with all runs resumed, and the last wait examined for the next claim.
+        """
         waits, had, taken = WaitIndex(self.found.waits, self.fired), _had(self.connection, self.rows), Slice(STEPS_AT_ONCE)
         for done, claim in enumerate(self.claims):
             row = self.rows[claim.seq]
@@ -196,28 +208,29 @@ class _Handing:
 
 
 def await_event(connection: Connection, held: Held, after: TaskRunState, asked: AwaitedEvent, looked: Looked | None = None) -> TaskRunState:
-    """Make a run, whose state is `after`, wait for an event. Return its state: it resumes at once if the event came already.
+    """Make a run, whose state is `after`, wait for an event, and return its state.
 
-    `looked` is what was found for it in the log so far.
+    The run resumes immediately if the event has already arrived. `looked` is the result of the search in the
+    log so far.
     """
     _begin(connection, held.head)
-    found = earlier_event(connection, Wait(held.run_id, held.project, asked, held.head), looked or Looked(held.head, []))
-    if found is not None:
-        return _fired(connection, held.run_id, after, found, cloud_event(found, None))
+    event = earlier_event(connection, Wait(held.run_id, held.project, asked, held.head), looked or Looked(held.head, []))
+    if event is not None:
+        return _fired(connection, held.run_id, after, event, cloud_event(event, None))
     add_wait(connection, held.run_id, held.project, asked, held.head)
     return after
 
 
 def _begin(connection: Connection, head: int) -> None:
-    """Create the scope. If it has not read on while no run waited, it starts where the run begins."""
+    """Create the scope. If it did not read on while no run waited, it starts at the position where the run begins."""
     scope = scope_named(connection, SCOPE, LOOKBACK, head=head)
-    nobody = ~exists(select(event_waits.c.run_id))
-    behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, nobody)
+    no_run_waits = ~exists(select(event_waits.c.run_id))
+    behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, no_run_waits)
     if not connection.execute(behind.values(head=head, version=randbits(40))).rowcount:
         return
     if has_few_rows(connection, scope):
         forget_rows(connection, scope)
-    else:  # retention deletes them in slices
+    else:  # retention deletes these in slices
         give_up_scope(connection, scope)
         scope_named(connection, SCOPE, LOOKBACK, head=head)
 
@@ -228,13 +241,16 @@ def _fired(connection: Connection, run_id: str, run: TaskRunState, row: Any, eve
 
 
 def _had(connection: Connection, seqs: Iterable[int]) -> set[tuple[str, int]]:
-    """Return which runs have had which of these events."""
+    """Return which runs have received which of these events."""
     query = select(run_events.c.run_id, run_events.c.seq).where(run_events.c.seq.in_(list(seqs)))
     return {(row.run_id, row.seq) for row in connection.execute(query)}
 
 
 def _still_claimed(connection: Connection, scope: int, claims: Sequence[Claim]) -> list[Claim]:
-    """Return those of the claims that no other process has had since: what another handed on first would be out of order here."""
+    """Return the claims that no other process has held since.
+
+    Otherwise an event handed over there would be out of order here.
+    """
     query = select(ordering_events.c.seq, ordering_events.c.claim).where(ordering_events.c.scope_id == scope)
     held = {row.seq: row.claim for row in connection.execute(query.where(ordering_events.c.seq.in_([claim.seq for claim in claims])))}
     return [claim for claim in claims if held.get(claim.seq) == claim.token]

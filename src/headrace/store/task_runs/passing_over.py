@@ -1,4 +1,4 @@
-"""Skip events that no task run waits for, without ordering them: most of the log, most of the time."""
+"""Skip events that no task run waits for, without ordering them. These are usually the largest part of the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.store.tables.task_runs import event_wait_terms
 from headrace.store.task_runs.wait_terms import prefixes
 
 STRETCH: Final = 5_000
-"""Events that one transaction passes over at most."""
+"""Maximum number of events that one transaction skips."""
 
 _FIELDS: Final = ("id", "subject", "type")
 _T = event_wait_terms.c
@@ -28,14 +28,15 @@ _orphan = and_(events.c.leader_key.is_not(None), events.c.leader_seq < 0)
 
 
 def is_behind(connection: Connection, scope_id: int) -> bool:
-    """Whether there is more in the log than the scope has read."""
+    """Return whether the log has events that the scope has not read."""
     return bool(log_head(connection) > connection.execute(select(_S.head).where(_S.id == scope_id)).scalar_one())
 
 
 def pass_over(connection: Connection, scope_id: int, now: int) -> bool:
-    """Move the scope on to before the first event that must be ordered; whether it moved.
+    """Advance the scope to just before the first event that must be ordered. Return whether it advanced.
 
-    That is an event that a run may wait for, one whose leader did not come before it, and any while the scope holds some.
+    Such an event is one that a run may wait for, or one whose leader did not arrive before it. While the scope
+    holds an event, every event must be ordered.
     """
     held = select(exists().where(ordering_events.c.scope_id == scope_id))
     if connection.execute(held).scalar_one():
@@ -45,8 +46,8 @@ def pass_over(connection: Connection, scope_id: int, now: int) -> bool:
     end = min(log_head(connection), head + STRETCH)
     needed = or_(_orphan, *_awaited(connection, head, end), *_given_up(connection, scope_id))
     first = select(events.c.seq).where(events.c.seq > head, events.c.seq <= end, needed).order_by(events.c.seq).limit(1)
-    found = connection.execute(first).scalar_one_or_none()
-    to = end if found is None else found - 1
+    first_seq = connection.execute(first).scalar_one_or_none()
+    to = end if first_seq is None else first_seq - 1
     if to <= head:
         return False
     moved = {"head": to, "handled": _S.handled + (to - head), "clock": case((_S.clock < now, now), else_=_S.clock)}
@@ -55,7 +56,7 @@ def pass_over(connection: Connection, scope_id: int, now: int) -> bool:
 
 
 def _awaited(connection: Connection, after: int, to: int) -> list[ColumnElement[bool]]:
-    """Return the conditions under which a run may wait for an event: one for each kind of term that there is."""
+    """Return the conditions under which a run may wait for an event, one for each kind of term in use."""
     kinds = set(connection.execute(_kinds).scalars())
     conditions: list[ColumnElement[bool]] = [
         exists().where(_T.kind == kind, _T.term == events.c[kind]) for kind in _FIELDS if kind in kinds
@@ -68,7 +69,7 @@ def _awaited(connection: Connection, after: int, to: int) -> list[ColumnElement[
 
 
 def _concerned(connection: Connection, after: int, to: int) -> list[int]:
-    """Return the triggers that fired on a stretch of the log and whose names a run waits for."""
+    """Return the triggers that fired in a range of the log and whose names a run waits for."""
     fired = select(firings.c.trigger_id).where(firings.c.seq > after, firings.c.seq <= to).distinct()
     rows = connection.execute(select(triggers.c.id, triggers.c.project, triggers.c.name).where(triggers.c.id.in_(fired))).all()
     named = _among(connection, "name", [f"{row.project}/{row.name}" for row in rows])
@@ -77,7 +78,7 @@ def _concerned(connection: Connection, after: int, to: int) -> list[int]:
 
 
 def _among(connection: Connection, kind: str, terms: Iterable[str]) -> set[str]:
-    """Return those of the terms by which a run waits."""
+    """Return the given terms for which a run waits."""
     return {term for some in slices(terms) for term in connection.execute(_asked, {"kind": kind, "terms": list(some)}).scalars()}
 
 

@@ -1,7 +1,8 @@
-"""Task runs as rows: read under a lock, written back after a step, and what belongs to a step beside the row itself.
+"""Task runs as rows: lock and read them, and write them back after a step together with its related rows.
 
-A wait has a row of its own in `triggers`. Once nothing waits on it, it is taken from the job that holds it and is marked removed: what its
-holder still sends is then told apart from what another's old epoch sends. The rows of waits before the last are deleted.
+A wait has a row of its own in `triggers`. When no run waits on it, it is revoked from its job and marked
+removed. Requests of its holder then differ from requests with another holder's old epoch. The rows of waits
+before the last are deleted.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
-from headrace.core.task_run import TIMED_OUT, Continuation, State, TaskRunState, begin, splice
+from headrace.core.task_run import TIMED_OUT, Continuation, State, TaskRunState, begin, with_argument
 from headrace.store.control import encrypted_arguments, leases
 from headrace.store.db.database import Database
 from headrace.store.db.meta import log_head
 from headrace.store.tables.control import triggers
 from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.store.task_runs.wait_terms import remove_wait
-from headrace.wire.task_runs import AwaitedTrigger, Callbacks, StartRun, Waiting
+from headrace.wire.task_runs import AwaitedTrigger, Callbacks, StartRun, WaitCondition
 
 SECOND = 1_000_000
 FREE = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0, "stream": None}
@@ -28,7 +29,7 @@ FREE = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One run as its row says, locked until the transaction ends."""
+    """One run as stored in its row, locked until the transaction ends."""
 
     run_id: str
     project: str
@@ -40,17 +41,23 @@ class Held:
 
 
 def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, Held]:
-    """Return those of the runs that there are, locked in the order of their ids, so that no two transactions wait for each other."""
-    wanted = sorted(set(run_ids))
-    if not wanted:
+    """Lock and return the existing runs among the given ones.
+
+    They are locked in the order of their ids, so that no two transactions wait for each other.
+    """
+    unique_ids = sorted(set(run_ids))
+    if not unique_ids:
         return {}
-    query = select(task_runs).where(task_runs.c.run_id.in_(wanted)).order_by(task_runs.c.run_id).with_for_update()
+    query = select(task_runs).where(task_runs.c.run_id.in_(unique_ids)).order_by(task_runs.c.run_id).with_for_update()
     rows = connection.execute(query)
     return {row.run_id: Held(row.run_id, row.project, row.task, row.trigger_id, row.callback, row.head, _run(row)) for row in rows}
 
 
 def create(database: Database, connection: Connection, project: str, start: StartRun, age: int) -> Held:
-    """Make a run that is not there yet, with the trigger that it waits for, if it begins with waiting for one. `age`: the database's."""
+    """Create a run that does not exist yet, and the trigger of its initial wait if it has one.
+
+    `age` is the age of the database.
+    """
     now, waiting = database.now(), start.waiting
     if waiting is None:
         return _insert(connection, project, start, begin(start.kwargs), None, now)
@@ -60,7 +67,7 @@ def create(database: Database, connection: Connection, project: str, start: Star
 
 
 def save(connection: Connection, held: Held, after: TaskRunState, now: int, trigger_id: int | None = None) -> None:
-    """Write a run back after a step: its wait is over or has begun (`trigger_id`), and at its end its callback is started."""
+    """Write a run back after a step: its wait ends or begins (`trigger_id`), and its end starts its callback."""
     values = _columns(after, now)
     if trigger_id is not None:
         values["trigger_id"] = trigger_id
@@ -73,7 +80,10 @@ def save(connection: Connection, held: Held, after: TaskRunState, now: int, trig
 
 
 def await_trigger(database: Database, connection: Connection, project: str, run_id: str, step: int, trigger: AwaitedTrigger) -> int:
-    """Make the trigger that a run waits for; any triggerer of its project and queue may claim it. Returns its id."""
+    """Create the trigger that a run waits for, and return its id.
+
+    Any triggerer of its project and queue may acquire it.
+    """
     name = f"run:{run_id}/{step}"
     values = {
         **FREE,
@@ -98,14 +108,14 @@ def release(connection: Connection, held: Held) -> None:
         connection.execute(update(triggers).where(triggers.c.id == held.trigger_id).values(state="removed"))
 
 
-def wait_of(waiting: Waiting, age: int) -> Continuation:
-    """Return what the core knows of a wait that begins at this age of the database (microseconds)."""
+def wait_of(waiting: WaitCondition, age: int) -> Continuation:
+    """Return the core's continuation for a wait that begins at this age of the database (microseconds)."""
     over = None if waiting.timeout is None else age + round(waiting.timeout * SECOND)
     return Continuation(waiting.method, waiting.kwargs, over, waiting.timeout_method)
 
 
 def callbacks_of(text: str | None) -> Callbacks | None:
-    """Return what a run says of its callbacks."""
+    """Return the callbacks that a run declares, or None."""
     return None if text is None else Callbacks.model_validate_json(text)
 
 
@@ -130,8 +140,8 @@ def _call_back(connection: Connection, held: Held, after: TaskRunState, now: int
         return
     outcome = msgspec.json.encode({"run_id": held.run_id, "task": held.task, "state": after.state, "error": after.error}).decode()
     if after.result is not None:
-        outcome = splice(outcome, "result", after.result)
-    start = StartRun(run_id=f"{held.run_id}:callback"[-250:], task=task, kwargs=splice("{}", "outcome", outcome))
+        outcome = with_argument(outcome, "result", after.result)
+    start = StartRun(run_id=f"{held.run_id}:callback"[-250:], task=task, kwargs=with_argument("{}", "outcome", outcome))
     if start.run_id not in read(connection, [start.run_id]):
         _insert(connection, held.project, start, begin(start.kwargs), None, now)
 
@@ -169,5 +179,5 @@ def _columns(run: TaskRunState, now: int) -> dict[str, Any]:
 
 
 def in_order(held: dict[str, Held], run_ids: Sequence[str]) -> list[Held]:
-    """Return the runs in the order asked for."""
+    """Return the runs in the order of `run_ids`."""
     return [held[run_id] for run_id in run_ids if run_id in held]

@@ -1,4 +1,4 @@
-"""What time does to task runs: those whose worker ended are lost to it, those whose time is up expire, those whose trigger failed end."""
+"""Sweep task runs: release those of ended workers, expire those past their deadline, end those with a failed trigger."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace.store.tables.task_runs import task_runs
 from headrace.store.task_runs.rows import read, save
 
 AT_ONCE = 200
-"""Triggers that one transaction deletes."""
+"""Maximum number of triggers that one transaction deletes."""
 STEPS_AT_ONCE = 40
-"""Runs that one transaction lets go: each of them takes some ten statements."""
+"""Maximum number of runs that one transaction releases. Each of them takes about ten statements."""
 CLAIMS_AT_ONCE = 200
-"""Runs that one transaction gives to a worker; it asks again while it has room."""
+"""Maximum number of runs that one transaction assigns to a worker. It sends another request while it has capacity."""
 
 _size = size_of(*(task_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
 _lost = (
@@ -36,7 +36,10 @@ _stranded = (
 
 
 def sweep(database: Database, connection: Connection, age: int) -> bool:
-    """Take some of those steps at an age of the database, within a work of the writer; whether there was one to take."""
+    """Take one slice of these steps at an age of the database, within a unit of work of the writer.
+
+    Return whether there was any step to take.
+    """
     steps: dict[str, TaskRunState] = {}
     late = (
         select(task_runs.c.run_id, triggers.c.failure, _size)
@@ -49,11 +52,11 @@ def sweep(database: Database, connection: Connection, age: int) -> bool:
     stranded = {row.run_id: row.failure for row in taken.add(connection, _stranded)}
     held = read(connection, [*lost, *expired, *stranded])
     for run_id, one in held.items():
-        # Looked at again under the lock: another api may have been quicker.
+        # Checked again under the lock, because another API server may have been quicker.
         if one.run.state == "running" and run_id in lost:
-            steps[run_id] = task_run.lose(one.run)
+            steps[run_id] = task_run.worker_lost(one.run)
         elif one.run.state == "deferred" and run_id in stranded:
-            steps[run_id] = task_run.strand(one.run, _told("Its trigger failed for good:", stranded[run_id]))
+            steps[run_id] = task_run.trigger_lost(one.run, _told("Its trigger failed for good:", stranded[run_id]))
         elif one.run.state == "deferred" and run_id in expired:
             failure = expired[run_id]
             steps[run_id] = task_run.expire(one.run, None if failure is None else _told("Its trigger last failed with", failure))
@@ -63,14 +66,14 @@ def sweep(database: Database, connection: Connection, age: int) -> bool:
 
 
 def _told(words: str, kept: str | None) -> str:
-    """Return `words` and the exception with its traceback, from the JSON that the store keeps of a trigger's last failure."""
+    """Return `words` followed by the exception and its traceback, from the stored JSON of a trigger's last failure."""
     failure = msgspec.json.decode(kept) if kept else {}
     error = f"{words} {failure.get('type', 'unknown')}: {failure.get('message', '')}"
     return "\n".join([error, *failure.get("traceback", ())])
 
 
 def delete_ended_waits(connection: Connection) -> bool:
-    """Delete triggers that nothing waits on and that no job still has to release, at most AT_ONCE; return whether there may be more."""
+    """Delete triggers that no run waits on and no job must still release, at most AT_ONCE. Return whether more may be left."""
     over = (
         triggers.c.run_id.is_not(None),
         triggers.c.state == "removed",
@@ -83,13 +86,13 @@ def delete_ended_waits(connection: Connection) -> bool:
 
 
 def first_claims(connection: Connection, run_ids: Sequence[str]) -> list[str]:
-    """Return the first of these runs, as many as one transaction and one answer take."""
+    """Return the first of these runs, as many as one transaction and one response take."""
     mine = select(task_runs.c.run_id, size_of(task_runs.c.next_kwargs)).where(task_runs.c.run_id.in_(run_ids))
     ordered = mine.order_by(task_runs.c.changed, task_runs.c.run_id)
     return [row.run_id for row in take_slice(connection, ordered, CLAIMS_AT_ONCE).rows] if run_ids else []
 
 
 def next_deadline(connection: Connection) -> int | None:
-    """Return the age of the database at which the first of the waits is over."""
-    found: int | None = connection.execute(select(func.min(task_runs.c.timeout_at))).scalar_one()
-    return found
+    """Return the age of the database at the first deadline, or None without a deadline."""
+    deadline: int | None = connection.execute(select(func.min(task_runs.c.timeout_at))).scalar_one()
+    return deadline

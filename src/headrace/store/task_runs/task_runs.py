@@ -1,10 +1,11 @@
-"""Task runs: started, claimed by workers, deferred, ended, cancelled; each step of `core.task_run` is one transaction.
+"""Task runs: start, claim, defer, finish and cancel them. Each step of `core.task_run` is one transaction.
 
-The law, under the writer's transaction:
-- a run is started once for each id, and ends once; what is said again changes nothing and is answered with what the run is now;
-- only the worker that holds a run, at the epoch it was given, may defer or finish it: any other is fenced;
-- a run whose worker's job has ended is lost to it at the next sweep, and one whose time is up expires then; the `bell` says when that is;
-- time is up by the age of the database (`store.db.ages`): a wall clock that is set ends no wait and prolongs none.
+Invariants, under the writer's transaction:
+- A run starts once for each id, and ends once. A repeated request changes nothing and returns the current run.
+- Only the worker that holds a run, at the epoch of its claim, may defer or finish it. Any other worker is fenced.
+- The next sweep releases a run whose worker's job has ended, and expires a run whose deadline has passed.
+  The commit signal `bell` wakes the timer when the next deadline changes.
+- Deadlines follow the age of the database (`store.db.ages`). Setting a wall clock neither ends nor prolongs a wait.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from headrace.store.task_runs.earlier_events import look_back
 from headrace.store.task_runs.event_waits import await_event
 from headrace.store.task_runs.rows import Held, await_trigger, create, in_order, read, save, wait_of
 from headrace.store.task_runs.sweep import delete_ended_waits, first_claims, next_deadline, sweep
-from headrace.wire.task_runs import ClaimedRun, ClaimRuns, DeferRun, FinishRun, RunsClaimed, StartRun, TaskRunIs, TaskRunResult
+from headrace.wire.task_runs import ClaimedRun, ClaimedRuns, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunResult, TaskRunStatus
 
 T = TypeVar("T")
 
 
 class TaskRuns:
-    """The task runs of one database. `bell` rings after a commit in which a run became free, began or ended a wait, or was cancelled."""
+    """The task runs of one database.
+
+    `bell` signals each commit in which a run became free, began or ended a wait, or was cancelled.
+    """
 
     def __init__(self, database: Database, jobs: Jobs, ages: AgeClock) -> None:
         self._database = database
@@ -40,61 +44,64 @@ class TaskRuns:
         self._ages = ages
         self.bell = CommitSignal(database)
 
-    def start(self, project: str, start: StartRun) -> TaskRunIs:
-        """Start a run, or leave it as it is where there is one of this id."""
+    def start(self, project: str, start: StartRun) -> TaskRunStatus:
+        """Start a run. A run that already exists with this id is unchanged."""
         return self._changing(lambda connection: self._start(connection, project, start))
 
-    def start_from(self, job_id: int, start: StartRun) -> TaskRunIs:
-        """Start a run of the project of a job."""
+    def start_from(self, job_id: int, start: StartRun) -> TaskRunStatus:
+        """Start a run in the project of a job."""
         return self._changing(lambda connection: self._start(connection, require_running(connection, job_id).project, start))
 
-    def claim(self, job_id: int, asked: ClaimRuns) -> RunsClaimed:
-        """Give the worker what is free of its project, the oldest first, and tell it which runs are not its own any more."""
+    def claim(self, job_id: int, asked: ClaimRuns) -> ClaimedRuns:
+        """Assign free runs of its project to the worker, the oldest first.
+
+        Return also the runs that it no longer holds.
+        """
         return self._database.write(lambda connection: self._claim(connection, job_id, asked))
 
-    def defer(self, job_id: int, run_id: str, asked: DeferRun) -> TaskRunIs:
+    def defer(self, job_id: int, run_id: str, asked: DeferRun) -> TaskRunStatus:
         """Defer a run: it releases its slot until its trigger fires."""
         looked = None if asked.waiting.event is None else look_back(self._database, run_id, asked.waiting.event)
 
-        def work(connection: Connection) -> TaskRunIs:
+        def work(connection: Connection) -> TaskRunStatus:
             held = self._mine(connection, job_id, run_id, asked.epoch)
             if held.run.state != "running":
-                return TaskRunIs(run_id=run_id, state=held.run.state)
+                return TaskRunStatus(run_id=run_id, state=held.run.state)
             after = task_run.defer(held.run, wait_of(asked.waiting, self._ages.now()))
             if asked.waiting.event is not None:
                 return self._save(connection, held, await_event(connection, held, after, asked.waiting.event, looked))
-            if asked.waiting.trigger is None:  # the wire sees to it that there is one or the other
+            if asked.waiting.trigger is None:  # the wire model guarantees that one of them is present
                 raise AssertionError(asked)
             trigger_id = await_trigger(self._database, connection, held.project, run_id, after.step, asked.waiting.trigger)
             return self._save(connection, held, after, trigger_id)
 
         return self._changing(work)
 
-    def finish(self, job_id: int, run_id: str, asked: FinishRun) -> TaskRunIs:
-        """End a run as its worker says."""
+    def finish(self, job_id: int, run_id: str, asked: FinishRun) -> TaskRunStatus:
+        """End a run with the outcome that its worker reports."""
 
-        def work(connection: Connection) -> TaskRunIs:
+        def work(connection: Connection) -> TaskRunStatus:
             held = self._mine(connection, job_id, run_id, asked.epoch)
             if held.run.state != "running":
-                return TaskRunIs(run_id=run_id, state=held.run.state)
+                return TaskRunStatus(run_id=run_id, state=held.run.state)
             text = asked.error if asked.state == "failed" else asked.result
             return self._save(connection, held, task_run.finish(held.run, asked.state, text))
 
         return self._changing(work)
 
-    def cancel(self, run_id: str) -> TaskRunIs:
-        """Cancel a run; one that has ended stays as it ended."""
+    def cancel(self, run_id: str) -> TaskRunStatus:
+        """Cancel a run. A run that has ended is unchanged."""
 
-        def work(connection: Connection) -> TaskRunIs:
+        def work(connection: Connection) -> TaskRunStatus:
             held = _known(read(connection, [run_id]).get(run_id), run_id)
             if held.run.ended:
-                return TaskRunIs(run_id=run_id, state=held.run.state)
+                return TaskRunStatus(run_id=run_id, state=held.run.state)
             return self._save(connection, held, task_run.cancel(held.run))
 
         return self._changing(work)
 
     def result(self, run_id: str, *, project: str | None = None) -> TaskRunResult:
-        """Return in which state a run is and what came of it; with `project`, only if it is of that project."""
+        """Return the state and the result of a run; with `project`, only if it belongs to that project."""
         query = select(task_runs.c.state, task_runs.c.result, task_runs.c.error).where(task_runs.c.run_id == run_id)
         if project is not None:
             query = query.where(task_runs.c.project == project)
@@ -103,14 +110,14 @@ class TaskRuns:
         return TaskRunResult(run_id=run_id, state=row.state, result=row.result, error=row.error)
 
     def project_of(self, job_id: int) -> str:
-        """Return the project of a job that runs."""
+        """Return the project of a running job."""
         with self._database.reading() as connection:
             return require_running(connection, job_id).project
 
     def sweep(self) -> int | None:
         """Release runs without a worker, a trigger or time left, as many as one transaction takes.
 
-        Return in how many microseconds to do that again, if it is known.
+        Return the microseconds until the next sweep, or None if unknown.
         """
 
         def work(connection: Connection) -> int | None:
@@ -123,36 +130,41 @@ class TaskRuns:
 
         return self._database.write(work)
 
-    def _start(self, connection: Connection, project: str, start: StartRun) -> TaskRunIs:
+    def _start(self, connection: Connection, project: str, start: StartRun) -> TaskRunStatus:
         known = read(connection, [start.run_id]).get(start.run_id)
         if known is None:
-            made = create(self._database, connection, project, start, self._ages.now())
+            created = create(self._database, connection, project, start, self._ages.now())
             if start.waiting is not None and start.waiting.event is not None:
-                await_event(connection, made, made.run, start.waiting.event)
-            return TaskRunIs(run_id=made.run_id, state=made.run.state, created=True)
+                await_event(connection, created, created.run, start.waiting.event)
+            return TaskRunStatus(run_id=created.run_id, state=created.run.state, created=True)
         if (known.project, known.task) != (project, start.task):
             message = f"The run {start.run_id} is one of task '{known.task}' of project '{known.project}'."
             raise ApiRefused(message, hint="Start this one under another id.", status=409, problem="invalid")
-        return TaskRunIs(run_id=known.run_id, state=known.run.state)
+        return TaskRunStatus(run_id=known.run_id, state=known.run.state)
 
-    def _claim(self, connection: Connection, job_id: int, asked: ClaimRuns) -> RunsClaimed:
+    def _claim(self, connection: Connection, job_id: int, asked: ClaimRuns) -> ClaimedRuns:
         job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         self._jobs.sweep(connection)
         self._sweep(connection)
-        taken = [] if job.wanted != "run" else self._take(connection, job_id, job.project, asked)
-        return RunsClaimed(runs=taken, gone=_gone(connection, job_id, asked.running), wanted=job.wanted)
+        taken = [] if job.desired_state != "run" else self._take(connection, job_id, job.project, asked)
+        return ClaimedRuns(runs=taken, revoked=_gone(connection, job_id, asked.running), desired_state=job.desired_state)
 
     def _take(self, connection: Connection, job_id: int, project: str, asked: ClaimRuns) -> list[ClaimedRun]:
+        """Return runs for the worker: first those of a response that it did not receive, then scheduled ones, the oldest first."""
+        lost = first_claims(connection, _unnamed(connection, job_id, project, asked))
+        known = read(connection, lost)
+        taken = [_claimed(known[run_id], known[run_id].run) for run_id in lost]
+        room = asked.capacity - len(taken)
         oldest: list[tuple[int, str]] = []
-        for task in dict.fromkeys(asked.tasks):  # one look into the index for each: a list of tasks would be sorted as a whole
+        # One index lookup for each task: a list of tasks would be sorted as a whole.
+        for task in dict.fromkeys(asked.tasks) if room else ():
             free = (task_runs.c.state == "scheduled", task_runs.c.project == project, task_runs.c.task == task)
             order = (task_runs.c.changed, task_runs.c.run_id)
-            chosen = select(*order).where(*free).order_by(*order).limit(asked.capacity).with_for_update(skip_locked=True)
+            chosen = select(*order).where(*free).order_by(*order).limit(room).with_for_update(skip_locked=True)
             oldest += [(row.changed, row.run_id) for row in connection.execute(chosen)]
-        wanted = first_claims(connection, [run_id for _, run_id in sorted(oldest)[: asked.capacity]])
-        taken = []
-        for held in in_order(read(connection, wanted), wanted):
+        chosen_ids = first_claims(connection, [run_id for _, run_id in sorted(oldest)[:room]])
+        for held in in_order(read(connection, chosen_ids), chosen_ids):
             run = task_run.claim(held.run, job_id)
             save(connection, held, run, self._database.now())
             taken.append(_claimed(held, run))
@@ -169,12 +181,12 @@ class TaskRuns:
             raise Fenced(f"Job {job_id} does not hold run {run_id} at epoch {epoch}.", status=409, problem="fenced")
         return held
 
-    def _save(self, connection: Connection, held: Held, after: TaskRunState, trigger_id: int | None = None) -> TaskRunIs:
+    def _save(self, connection: Connection, held: Held, after: TaskRunState, trigger_id: int | None = None) -> TaskRunStatus:
         save(connection, held, after, self._database.now(), trigger_id)
-        return TaskRunIs(run_id=held.run_id, state=after.state)
+        return TaskRunStatus(run_id=held.run_id, state=after.state)
 
-    def _changing(self, work: Callable[[Connection], TaskRunIs]) -> TaskRunIs:
-        def marked(connection: Connection) -> TaskRunIs:
+    def _changing(self, work: Callable[[Connection], TaskRunStatus]) -> TaskRunStatus:
+        def marked(connection: Connection) -> TaskRunStatus:
             self.bell.mark(connection)
             return work(connection)
 
@@ -191,6 +203,14 @@ def _gone(connection: Connection, job_id: int, running: list[str]) -> list[str]:
     mine = select(task_runs.c.run_id).where(task_runs.c.run_id.in_(running), task_runs.c.job_id == job_id, task_runs.c.state == "running")
     held = set(connection.execute(mine).scalars()) if running else set()
     return [run_id for run_id in running if run_id not in held]
+
+
+def _unnamed(connection: Connection, job_id: int, project: str, asked: ClaimRuns) -> list[str]:
+    """Return the runs that the worker holds but does not report as running. Their response was lost."""
+    mine = (task_runs.c.state == "running", task_runs.c.project == project, task_runs.c.job_id == job_id)
+    unnamed = task_runs.c.run_id.not_in(asked.running)
+    lost = select(task_runs.c.run_id).where(*mine, unnamed).limit(asked.capacity)
+    return list(connection.execute(lost).scalars())
 
 
 def _claimed(held: Held, run: TaskRunState) -> ClaimedRun:

@@ -1,7 +1,9 @@
-"""Find the runs that may wait for an event by an index on what they wait for: cost follows matches, not waiting runs.
+"""Find the runs that may wait for an event by an index on their terms.
 
-Each wait has one kind of term, the most selective that it names: `id`, `subject`, `name` (a trigger's, in full), `type` or `prefix` (what
-a pattern of triggers' names begins with). A term is necessary and not sufficient: a wait that is found by it is compared in full.
+The cost grows with matches, not with waiting runs.
+Each wait has one kind of term, the most selective that it names: `id`, `subject`, `name` (the full name of a
+trigger), `type` or `prefix` (the literal start of a pattern of trigger names). A term is necessary but not
+sufficient, so a wait that is found by it is compared in full.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from headrace.store.tables.task_runs import event_wait_terms, event_waits
 from headrace.wire.task_runs import AwaitedEvent
 
 Fired = Mapping[tuple[int, str], Sequence[str]]
-"""The names of the triggers that fired on each event, by its seq and their project."""
+"""The names of the triggers that fired on each event, by its seq and project."""
 
 _FIELDS: Final = ("id", "subject", "type")
 _T = event_wait_terms.c
@@ -33,13 +35,19 @@ _first = (
 _waits = select(event_waits).where(in_list(event_waits.c.number, "numbers")).order_by(event_waits.c.number)
 
 MAX_PATTERNS: Final = 2_000
-"""Patterns of triggers' names that one transaction compares with names; the first wait's are compared in any case."""
+"""Maximum number of trigger name patterns that one transaction compares.
+
+The patterns of the first wait are always compared.
+"""
 _WILDCARD = re.compile(r"[*?\[]")
 _WILDCARD_OR_END = re.compile(r"[*?\[\]]")
 
 
 class Wait:
-    """A run that waits: for what, and after which event of the log. `number` is that of the wait, once it has one."""
+    """A run that waits, with its awaited event and the seq after which it waits.
+
+    `number` is the number of the wait, once it has one.
+    """
 
     def __init__(self, run_id: str, project: str, asked: AwaitedEvent, head: int, number: int = 0) -> None:
         self.number = number
@@ -52,13 +60,16 @@ class Wait:
         self.fields = asked.model_dump(exclude={"on"}, exclude_none=True)
 
     def wants(self, event: Any, names: Iterable[str]) -> bool:
-        """Whether it is the event, on which the triggers of its project of these names fired."""
+        """Return whether this is the awaited event, given the names of the triggers of its project that fired on it."""
         if event.seq <= self.head or any(getattr(event, name) != value for name, value in self.fields.items()):
             return False
         return any(self._on(name) for name in names)
 
     def _on(self, name: str) -> bool:
-        """Whether a pattern matches the name. The literal start and end are compared first: most patterns are not even compiled."""
+        """Return whether a pattern matches the name.
+
+        The literal start and end are compared first, so that few patterns are compiled.
+        """
         known = self._matches.get(name)
         if known is None:
             known = any(name.startswith(start) and name.endswith(end) and fnmatchcase(name, pattern) for pattern, start, end in self.on)
@@ -67,7 +78,7 @@ class Wait:
 
 
 class WaitIndex:
-    """Some of the runs that wait, found by their terms: an event looks at few of them, however many there are."""
+    """An index of waiting runs by their terms. An event examines few of them, however many there are."""
 
     def __init__(self, waits: Iterable[Wait], fired: Fired) -> None:
         self._fired = fired
@@ -82,9 +93,9 @@ class WaitIndex:
         self._prefixes: dict[tuple[str, str], list[str]] = {}
 
     def find(self, event: Any, had: Container[tuple[str, int]]) -> list[Wait]:
-        """Return those that wait for the event and whose runs have not had it, in the order in which they began to wait."""
-        found = (wait for wait in self._wanting(event) if (wait.run_id, event.seq) not in had)
-        return sorted(found, key=lambda wait: wait.number)
+        """Return the waits for the event whose runs have not received it, in the order in which they began."""
+        waits = (wait for wait in self._wanting(event) if (wait.run_id, event.seq) not in had)
+        return sorted(waits, key=lambda wait: wait.number)
 
     def remove(self, wait: Wait) -> None:
         """Remove the wait of a run."""
@@ -93,7 +104,7 @@ class WaitIndex:
             del self._by_term[kind, term][wait.run_id]
 
     def have(self, event: Any) -> bool:
-        """Whether one of them waits for the event."""
+        """Return whether any of the waits is for the event."""
         return next(iter(self._wanting(event)), None) is not None
 
     def _wanting(self, event: Any) -> Iterable[Wait]:
@@ -106,11 +117,11 @@ class WaitIndex:
         return (wait for wait in several.values() if wait.wants(event, self._fired.get((event.seq, wait.project), ())))
 
     def _prefixes_of(self, project: str, name: str) -> list[str]:
-        found = self._prefixes.get((project, name))
-        if found is None:
-            found = [prefix for prefix in prefixes(project, name) if ("prefix", prefix) in self._by_term]
-            self._prefixes[project, name] = found
-        return found
+        known = self._prefixes.get((project, name))
+        if known is None:
+            known = [prefix for prefix in prefixes(project, name) if ("prefix", prefix) in self._by_term]
+            self._prefixes[project, name] = known
+        return known
 
 
 def terms_of(project: str, asked: AwaitedEvent) -> tuple[str, list[str]]:
@@ -128,17 +139,17 @@ def terms_of(project: str, asked: AwaitedEvent) -> tuple[str, list[str]]:
 
 
 def prefixes(project: str, name: str) -> list[str]:
-    """Return the terms of kind `prefix` by which a trigger's name is found."""
+    """Return the terms of kind `prefix` that find a trigger's name."""
     return [f"{project}/{name[:length]}" for length in range(len(name) + 1)]
 
 
 def _start(pattern: str) -> str:
-    """Return what all names that match the pattern begin with."""
+    """Return the longest literal start of all names that match the pattern."""
     return _WILDCARD.split(pattern, maxsplit=1)[0]
 
 
 def add_wait(connection: Connection, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
-    """Write down what a run waits for."""
+    """Store the wait of a run for an event."""
     event = asked.model_dump_json(exclude_none=True)
     row = {"run_id": run_id, "project": project, "event": event, "head": head}
     number = connection.execute(insert(event_waits).values(**row).returning(event_waits.c.number)).scalar_one()
@@ -154,23 +165,26 @@ def remove_wait(connection: Connection, run_id: str) -> None:
 
 
 class Candidates(NamedTuple):
-    """Runs that may wait for an event, in the order in which they began; there may be more after the wait `last`. None: these are all."""
+    """Runs that may wait for an event, in the order in which they began to wait.
+
+    More may follow after the wait `last`. Without `last`, these are all.
+    """
 
     waits: list[Wait]
     last: int | None
 
 
 def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired, most: int, *, after: int = 0) -> Candidates:
-    """Return the first `most` runs, of those that began to wait after the wait `after`, that may wait for one of these events."""
+    """Return the first `most` runs that may wait for one of these events, among the waits after `after`."""
     numbers: set[int] = set()
     last: int | None = None
-    for kind, wanted in _terms(connection, rows, fired).items():
-        for some in slices(wanted):
-            given = {"terms": list(some), "kind": kind, "after": after, "most": most}
-            found = connection.execute(_first, given).scalars().all()
-            numbers.update(found)
-            if len(found) == most:
-                last = found[-1] if last is None else min(last, found[-1])
+    for kind, terms in _terms(connection, rows, fired).items():
+        for some in slices(terms):
+            parameters = {"terms": list(some), "kind": kind, "after": after, "most": most}
+            wait_numbers = connection.execute(_first, parameters).scalars().all()
+            numbers.update(wait_numbers)
+            if len(wait_numbers) == most:
+                last = wait_numbers[-1] if last is None else min(last, wait_numbers[-1])
     first = sorted(number for number in numbers if last is None or number <= last)
     if len(first) > most:
         del first[most:]
@@ -180,7 +194,7 @@ def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired, most: i
 
 
 def _terms(connection: Connection, rows: Iterable[Any], fired: Fired) -> dict[str, Iterable[str]]:
-    """Return the terms that these events have, by kind, of those kinds of which there are any."""
+    """Return the terms of these events by kind, for the kinds that have any."""
     kinds = set(connection.execute(_kinds).scalars())
     listed = list(rows)
     terms: dict[str, Iterable[str]] = {kind: {getattr(row, kind) for row in listed} - {None} for kind in _FIELDS if kind in kinds}
@@ -193,15 +207,15 @@ def _terms(connection: Connection, rows: Iterable[Any], fired: Fired) -> dict[st
 
 
 def _read(connection: Connection, numbers: Iterable[int]) -> list[Wait]:
-    """Return the first of these waits, in order of their numbers: one, and others while they have MAX_PATTERNS patterns together."""
+    """Return the first of these waits, ordered by number: one, and more while they total at most MAX_PATTERNS patterns."""
     waits: list[Wait] = []
     patterns = 0
     for some in slices(numbers):
         with connection.execute(_waits, {"numbers": list(some)}, execution_options=LITTLE_BY_LITTLE) as rows:
             for row in rows:
-                asked = AwaitedEvent.model_validate_json(row.event)
-                patterns += len(asked.on)
+                awaited = AwaitedEvent.model_validate_json(row.event)
+                patterns += len(awaited.on)
                 if waits and patterns > MAX_PATTERNS:
                     return waits
-                waits.append(Wait(row.run_id, row.project, asked, row.head, row.number))
+                waits.append(Wait(row.run_id, row.project, awaited, row.head, row.number))
     return waits

@@ -1,4 +1,4 @@
-"""Whether a stream may read on: outstanding events are limited, and reading can be stopped."""
+"""Flow control of a stream: limits of outstanding raw events and bytes, and pauses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace.core.memory_budget import MemoryBudget
 from headrace.streams.limits.policy import StreamPolicy
 
 STEPS: Final = 256
-"""A stream may hold more or less by one part in so many of the budget before the budget learns of it."""
+"""The usage of a stream is accounted in the budget in steps of the limit divided by this number."""
 
 
 class FlowControl:
-    """The room of one stream. Whoever makes some says so with `made`."""
+    """The capacity of one stream. Code that frees capacity calls `notify`."""
 
     def __init__(self, ledger: Ledger, policy: StreamPolicy, budget: MemoryBudget) -> None:
         self._ledger = ledger
@@ -24,57 +24,57 @@ class FlowControl:
         self._taken = 0
         self._step = budget.limit // STEPS
         self.allowance = 0
-        """Up to how many bytes on the books may be read on without another look at the budget."""
-        self._made = asyncio.Event()
-        self.most = policy.max_outstanding
-        """How many raw events may be outstanding."""
+        """Bytes up to which the stream may read without checking the budget."""
+        self._capacity_freed = asyncio.Event()
+        self.max_outstanding = policy.max_outstanding
+        """Limit of outstanding raw events; 0 while reading is paused."""
 
     def pause(self) -> None:
-        """Read nothing from now on; what the upstream has under way still comes."""
-        self.most = 0
+        """Pause reading. Raw events that the upstream is already delivering are still read."""
+        self.max_outstanding = 0
 
     def resume(self) -> None:
-        """Read again."""
-        self.most = self._policy.max_outstanding
-        self._made.set()
+        """Resume reading."""
+        self.max_outstanding = self._policy.max_outstanding
+        self._capacity_freed.set()
 
     def notify(self) -> None:
         """Wake the tasks that wait for capacity."""
         size = self._ledger.size
         if self._taken - size >= self._step:
             self._account(size)
-        self._made.set()
+        self._capacity_freed.set()
 
     def close(self) -> None:
-        """Give all back that is on the books."""
+        """Return all bytes to the budget."""
         self._account(0)
 
     def has_capacity(self) -> bool:
         """Whether the next raw event may be read."""
         if self._ledger.full and self._policy.overflow != "fail" and self._is_blocked():
             return False
-        return self._ledger.outstanding < self.most and (self._ledger.size < self.allowance or self._is_admitted())
+        return self._ledger.outstanding < self.max_outstanding and (self._ledger.size < self.allowance or self._is_admitted())
 
     async def wait(self) -> None:
-        """Wait until there is room."""
-        self._budget.waiting[self._made.set] = None
+        """Wait until there is capacity."""
+        self._budget.waiting[self._capacity_freed.set] = None
         try:
             while not self.has_capacity():
-                self._made.clear()
-                await self._made.wait()
+                self._capacity_freed.clear()
+                await self._capacity_freed.wait()
         finally:
-            del self._budget.waiting[self._made.set]
+            del self._budget.waiting[self._capacity_freed.set]
 
     async def freed(self) -> None:
-        """Wait until there may be room, though not for all."""
-        self._made.clear()
-        await self._made.wait()
+        """Wait until some capacity was freed."""
+        self._capacity_freed.clear()
+        await self._capacity_freed.wait()
 
     async def wait_empty(self, ended: Callable[[], bool]) -> None:
         """Wait until nothing is outstanding, or the stream has `ended`."""
         while self._ledger.outstanding and not ended():
-            self._made.clear()
-            await self._made.wait()
+            self._capacity_freed.clear()
+            await self._capacity_freed.wait()
 
     def _is_admitted(self) -> bool:
         size = self._ledger.size
@@ -85,7 +85,7 @@ class FlowControl:
         return False
 
     def _account(self, size: int) -> None:
-        """Tell the budget how many bytes this stream holds."""
+        """Account the bytes of this stream in the budget."""
         change, self._taken = size - self._taken, size
         self.allowance = size + self._step
         if change:

@@ -1,4 +1,4 @@
-"""Whether a poll waits for readers whose queues are full: for a moment, as long as they keep pace."""
+"""A short wait of a poll for readers with full queues, as long as they keep pace."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from headrace.streams.limits.flow_control import FlowControl
 from headrace.streams.limits.policy import StreamPolicy
 
 PACE_EVENTS: Final = 64
-"""Readers keep pace that read so many raw events within the policy's `overflow_wait`."""
+"""Readers keep pace if they read this many raw events within the policy's `overflow_wait`."""
 
 
 class Pace:
     """The pace of one stream. A reader in another process takes some time to read; a stuck one must delay no other."""
 
-    def __init__(self, ledger: Ledger, room: FlowControl, policy: StreamPolicy) -> None:
+    def __init__(self, ledger: Ledger, flow_control: FlowControl, policy: StreamPolicy) -> None:
         self._ledger = ledger
-        self._room = room
+        self._flow_control = flow_control
         self._seconds = policy.overflow_wait
         self._clock = policy.clock
         self._begun = float("-inf")
         self._published = 0
 
     async def caught_up(self) -> bool:
-        """Wait until no queue is full; False: the readers are too slow for others to wait for them."""
+        """Wait until no queue is full. Return False if the readers are too slow to wait for."""
         if not self._seconds:
             return False
         while self._ledger.full:
-            now, published = self._clock(), self._ledger.counts.read
+            now, published = self._clock(), self._ledger.counters.read
             if now >= self._begun + self._seconds:
                 # While a queue is full, as many are published as are read.
                 slow = now < self._begun + 2 * self._seconds and published < self._published + PACE_EVENTS
@@ -38,8 +38,8 @@ class Pace:
                     return False
             try:
                 async with asyncio.timeout(self._begun + self._seconds - now):
-                    await self._room.freed()
+                    await self._flow_control.freed()
             except TimeoutError:
-                if self._ledger.counts.read < self._published + PACE_EVENTS:
+                if self._ledger.counters.read < self._published + PACE_EVENTS:
                     return False
         return True

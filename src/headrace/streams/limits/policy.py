@@ -1,4 +1,4 @@
-"""What a hub's streams are bounded by."""
+"""Limits and timeouts of the streams of one manager."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 from headrace.errors import UsageError
 
 Overflow: TypeAlias = Literal["spill", "block", "fail"]
-"""What happens when a subscriber's queue is full: what it holds is spilled, the poll pauses, or the subscriber fails."""
+"""Effect of a full queue of a subscriber: it is spilled, the poll pauses, or the subscriber fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPolicy:
-    """The bounds of every shared stream of one hub; the keyword arguments of `SharedStreamManager` say what they are."""
+    """The limits of every shared stream of one manager, as `SharedStreamManager` documents them."""
 
     max_subscriber_queue: int
     max_outstanding: int

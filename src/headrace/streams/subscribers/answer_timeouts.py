@@ -1,4 +1,4 @@
-"""Fails the subscribers of one shared stream that do not answer in time."""
+"""Fails subscribers of one shared stream that do not answer within the ack timeout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headrace.streams.subscribers.subscription import Subscription
 
 log = structlog.get_logger(__name__)
 
-LONGEST_SLEEP: Final = 86_400.0
-"""Seconds; where there is no ack timeout there is nothing to wake up for."""
+MAX_SLEEP_SECONDS: Final = 86_400.0
+"""The sleep of a stream without an ack timeout."""
 
 
 class AnswerTimeouts:
@@ -32,7 +32,7 @@ class AnswerTimeouts:
         policy: StreamPolicy,
         sink: WatchSink | None,
         *,
-        mailboxes: dict[int, Subscription],
+        subscriptions: dict[int, Subscription],
         registered: RegisteredSubscribers | None,
         acks: bool,
         changed: Callable[[], None],
@@ -41,25 +41,25 @@ class AnswerTimeouts:
         self._ledger = ledger
         self._policy = policy
         self._sink = sink
-        self._mailboxes = mailboxes
+        self._subscriptions = subscriptions
         self._registered = registered
         self._acks = acks
         self._changed = changed
 
     async def run(self) -> None:
-        """Fail those who do not answer in time.
+        """Fail subscribers that do not answer in time.
 
-        Sleeps to the oldest deadline, or to the first that can come when no reader owes anything.
+        Sleep until the next deadline, or for the ack timeout if no reader owes an answer.
         """
         timeout, clock = self._ledger.ack_timeout, self._policy.clock
         while True:
-            deadline = self._ledger.deadline()
+            deadline = self._ledger.subscribers.deadline(timeout)
             delay = timeout if deadline is None else deadline - clock()
-            await asyncio.sleep(max(0.0, min(delay, LONGEST_SLEEP)))
+            await asyncio.sleep(max(0.0, min(delay, MAX_SLEEP_SECONDS)))
             now = self._ledger.now = clock()
             slow: list[Subscriber] = []
-            for reader in self._ledger.overdue(now):
-                if reader.registered and not self._hangs(reader, now):
+            for reader in self._ledger.subscribers.overdue(now, timeout):
+                if reader.registered and not self._is_stuck(reader, now):
                     slow.append(reader)
                 else:
                     self.fail(reader, AckTimeout(f"Trigger {reader.trigger_id} did not answer {self._stream} within {timeout:g} seconds."))
@@ -67,23 +67,25 @@ class AnswerTimeouts:
                 self._registered.spill(slow, stop=False)
 
     def fail(self, reader: Subscriber, error: StreamError) -> None:
-        """Close the subscriber's mailbox with `error`; a registered one is away then, another one leaves."""
+        """Close the subscription with `error`. A registered reader becomes offline, any other leaves."""
         log.warning("Subscriber failed", stream=self._stream, trigger_id=reader.trigger_id, reason=str(error))
-        mailbox = self._mailboxes.get(reader.trigger_id)
+        subscription = self._subscriptions.get(reader.trigger_id)
         if reader.registered and self._registered is not None:
-            if mailbox is not None:
-                del self._mailboxes[reader.trigger_id]
-                mailbox.close(error)
+            if subscription is not None:
+                del self._subscriptions[reader.trigger_id]
+                subscription.close(error)
             self._registered.fail(reader, error)
         else:
             self._ledger.fail(reader)
-            if mailbox is not None and mailbox.reader is reader:
-                mailbox.close(error)
+            if subscription is not None and subscription.reader is reader:
+                subscription.close(error)
                 if not self._acks and isinstance(self._sink, StreamSink):
                     self._sink.failed(self._stream, reader.trigger_id, error)  # its filter may hang
         self._changed()
 
-    def _hangs(self, reader: Subscriber, now: float) -> bool:
-        """Whether a registered reader is at one raw event for too long, or runs and has never asked for one."""
-        mailbox = self._mailboxes.get(reader.trigger_id)
-        return reader.is_stuck(self._ledger.ack_timeout, now) or (mailbox is not None and reader.open is None and not mailbox.is_pulling)
+    def _is_stuck(self, reader: Subscriber, now: float) -> bool:
+        """Whether the open raw event of a registered reader is overdue, or its filter runs and has never requested one."""
+        subscription = self._subscriptions.get(reader.trigger_id)
+        return reader.is_stuck(self._ledger.ack_timeout, now) or (
+            subscription is not None and reader.open is None and not subscription.is_pulling
+        )

@@ -1,4 +1,4 @@
-"""One subscriber's way through its backlog, before it goes live."""
+"""Reads the backlog of one subscriber before it goes live."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headrace.streams.subscribers.failure_counter import Retry, text_of
 from headrace.streams.subscribers.raw_text import from_text
 
 PAGE: Final = 500
-"""Kept raw events fetched at once."""
+"""Entries of a backlog that are fetched in one call."""
 
 
 class Ahead(NamedTuple):
-    """A raw event that is to come: `token` is its entry, or its number in the backlog."""
+    """A later raw event: `token` is its entry, or its number in the backlog."""
 
     token: PendingEvent | int
     raw: Any
@@ -31,15 +31,15 @@ class Ahead(NamedTuple):
 
 
 class BacklogReader:
-    """Reads the backlog from its beginning, page by page, and lets the reader go live when there is none left.
+    """Reads the backlog from its beginning, page by page, and makes the reader live at its end.
 
-    What the reader has read before and has not settled yet is left out. It is not always the oldest: what the reader was at when that was
-    spilled may have older dead letters before it, which were redriven meanwhile.
-    A page that is not full lets the reader collect what is published from then on, so that it catches up however quick the stream is.
-    It goes live in the one step in which a page comes back empty, all its spills are confirmed, and none was made since the page was asked
-    for: whatever was spilled is read, and whatever was not is collected.
-    Lanes that wait to be tried again are passed over until they are due by `clock`; then it goes back to what it passed over. As long as
-    there are any, the reader collects nothing: what is published comes through the backlog, in which each lane is in order.
+    Entries that the reader has read and not settled yet are skipped. They are not always the oldest: older dead letters may have been
+    redriven meanwhile.
+    After a page that is not full, the reader queues later raw events, so that it catches up with a stream of any rate.
+    The reader goes live in the one step in which a page is empty, all its spills are confirmed, and there was no spill since the request of
+    the page. So every spilled raw event has been read, and every other one is queued.
+    Lanes with a retry are skipped until it is due by `clock`; then reading goes back to the first skipped entry. While there are such
+    lanes, the reader queues nothing: later raw events come through the backlog, which has each lane in order.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BacklogReader:
             ledger.catch_up(reader)
 
     def begin(self) -> PendingEvent | None:
-        """Move an idle reader to the next raw event of its backlog. Return None if a page must be fetched."""
+        """Open and return the next raw event of the backlog for an idle reader, or return None if a page must be fetched."""
         while self._page:
             number, lane, position, raw, attempts = self._page.popleft()
             if lane not in self._retries:
@@ -72,21 +72,21 @@ class BacklogReader:
         return None
 
     def ahead(self, begin: int, end: int) -> list[Ahead]:
-        """Return what follows in the page that was fetched, from the `begin`th to before the `end`th."""
-        found = islice((one for one in self._page if one.lane not in self._retries), begin, end)
-        return [Ahead(one.number, from_text(one.raw, one.lane, one.position), one.lane, one.position) for one in found]
+        """Return the later raw events of the fetched page, from the `begin`th up to the `end`th."""
+        following = islice((one for one in self._page if one.lane not in self._retries), begin, end)
+        return [Ahead(one.number, from_text(one.raw, one.lane, one.position), one.lane, one.position) for one in following]
 
     async def fetch(self) -> Sequence[BacklogEntry]:
         """Return the next page, for `take`."""
         self._release_due()
         reader = self._reader
-        self._spilled, self._sure = reader.spilled, not reader.claims
-        # What is settled while the page is under way may still be in that page.
+        self._spilled, self._sure = reader.spilled, not reader.obligations
+        # Entries that are settled during the fetch may still be in the page.
         self._known = frozenset(reader.unsettled)
         return await self.backlog.fetch(self._after, PAGE)
 
     def take(self, page: Sequence[BacklogEntry]) -> bool:
-        """Go on to a page, or go live where there is none; False: what was spilled must first be confirmed."""
+        """Continue with a page, or go live if it is empty. Return False if spills must be confirmed first."""
         reader = self._reader
         self._page.extend(entry for entry in page if not self._was_read(entry.number) and not self._was_at(entry))
         if len(page) < PAGE and not self._retries:
@@ -96,13 +96,13 @@ class BacklogReader:
             return True
         is_at_end = self._sure and reader.spilled == self._spilled
         if self._retries:
-            return not is_at_end and not reader.claims
+            return not is_at_end and not reader.obligations
         if is_at_end:
             self._ledger.go_live(reader)
-        return not reader.claims
+        return not reader.obligations
 
     def _release_due(self) -> None:
-        """Read lanes that are due again, from the first raw event that was passed over."""
+        """Read lanes whose retry is due, from the first skipped entry."""
         now = self._clock()
         due = [lane for lane, retry in self._retries.items() if retry.due <= now]
         for lane in due:
@@ -115,9 +115,9 @@ class BacklogReader:
         return number in self._reader.unsettled or number in self._known
 
     def _was_at(self, entry: BacklogEntry) -> bool:
-        """Whether this is what the reader was at when it was spilled, and went on with."""
+        """Whether this is the entry that was open when it was spilled."""
         moved = self._reader.moved
         if moved is None or moved.position != entry.position or moved.lane.name != entry.lane or text_of(moved) != entry.raw:
             return False
-        self._ledger.found(self._reader, entry.number)
+        self._ledger.set_backlog_number(self._reader, entry.number)
         return True

@@ -1,4 +1,4 @@
-"""Settles what readers answered to their backlogs: each reader's answers in order, several readers at once."""
+"""Settles the answers of readers in their backlogs: one reader's answers in order, several readers concurrently."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class BacklogSettler:
-    """Tells each backlog what is answered. One that keeps refusing is left alone; what it was not told comes again after a restart."""
+    """Settles answers in the backlogs. A backlog that keeps failing is given up; its raw events come again after a restart."""
 
     def __init__(
         self, ledger: Ledger, policy: StreamPolicy, grace: CloseDeadline, backlog_of: Callable[[Subscriber], Backlog | None]
@@ -26,24 +26,24 @@ class BacklogSettler:
         self._ledger = ledger
         self._policy = policy
         self._backlog_of = backlog_of
-        self._patience = ShutdownDeadline(grace)
+        self._deadline = ShutdownDeadline(grace)
         self._wake = asyncio.Event()
         self._busy: set[Subscriber] = set()
 
     def wake(self) -> None:
-        """Wake the settler to look for answers."""
+        """Wake the backlog settler: there are answers."""
         self._wake.set()
 
     def finish(self) -> None:
-        """Make `run` return once nothing is left to settle."""
-        self._patience.end()
+        """Make `run` return when all answers are settled."""
+        self._deadline.end()
         self._wake.set()
 
     async def run(self) -> None:
         """Settle until `finish`."""
         settling = self._ledger.settling
         async with asyncio.TaskGroup() as calls:
-            while not (self._patience.ended and not self._busy and not settling):
+            while not (self._deadline.ended and not self._busy and not settling):
                 await self._wake.wait()
                 self._wake.clear()
                 for reader in [reader for reader in settling if reader not in self._busy]:
@@ -54,12 +54,12 @@ class BacklogSettler:
     async def _settle(self, reader: Subscriber) -> None:
         answers, reader.answers = reader.answers, []
         backlog = self._backlog_of(reader)
-        first, most = self._policy.advance_backoff
+        first_seconds, max_seconds = self._policy.advance_backoff
         for attempt in range(self._policy.advance_attempts):
-            if backlog is None or (attempt and not await self._patience.pause(first, most, attempt)):
+            if backlog is None or (attempt and not await self._deadline.pause(first_seconds, max_seconds, attempt)):
                 break
             try:
-                async with self._patience.timeout(None):
+                async with self._deadline.timeout(None):
                     await backlog.settle(answers)
             except (Exception, asyncio.CancelledError):
                 if is_cancelled():

@@ -1,4 +1,4 @@
-"""What one trigger failed on, how often, and which raw events wait to be tried again."""
+"""Failures of one trigger by raw event, and the raw events that wait for a retry."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent
 from headrace.streams.subscribers.raw_text import preview
 
-MOST_TIMES: Final = 20
+MAX_TIMES: Final = 20
 MAX_COUNTED: Final = 100
-"""Raw events of one trigger whose failures are counted at once; beyond that the oldest count is forgotten."""
+"""Raw events of one trigger whose failures are counted. Beyond that the oldest count is dropped."""
 RETRY_FACTOR: Final = 5.0
-"""Each wait before a retry is so many times as long as the one before."""
+"""Factor from one retry wait to the next."""
 
 
 class Retry(NamedTuple):
-    """One raw event that waits to be tried again, and its lane with it, until `due` by the clock of its stream."""
+    """One raw event that waits for a retry, and its lane with it, until `due` by the clock of its stream."""
 
     lane: str
     position: int | None
@@ -28,7 +28,7 @@ class Retry(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """How often a trigger failed on one raw event, and when, the last times."""
+    """The number of failures of a trigger on one raw event, and the times of the last ones."""
 
     attempts: int
     times: tuple[datetime, ...]
@@ -38,9 +38,9 @@ _NEVER: Final = Failed(0, ())
 
 
 class FailureCounter:
-    """Counts the failures of one trigger on each raw event, the same after it went through the backlog.
+    """Counts the failures of one trigger by raw event, also across a stay in the backlog.
 
-    `retries` are the lanes that wait, by name; the reader of the backlog removes what is due.
+    `retries` are the lanes that wait, by name. The backlog reader removes the ones that are due.
     """
 
     def __init__(self) -> None:
@@ -48,28 +48,28 @@ class FailureCounter:
         self.retries: dict[str, Retry] = {}
 
     def count(self, entry: PendingEvent, delivery_id: str | None) -> Failed:
-        """Count one more failure on `entry`; `delivery_id` names it where it has no position."""
+        """Count one more failure on `entry`. `delivery_id` identifies it if it has no position."""
         at = _identity(entry, delivery_id)
         attempts, times = self._failed.pop(at, _NEVER)
-        failed = self._failed[at] = Failed(attempts + 1, (*times, datetime.now(UTC))[-MOST_TIMES:])
+        failed = self._failed[at] = Failed(attempts + 1, (*times, datetime.now(UTC))[-MAX_TIMES:])
         if len(self._failed) > MAX_COUNTED:
             del self._failed[next(iter(self._failed))]
         return failed
 
-    def forget(self, entry: PendingEvent, delivery_id: str | None) -> None:
-        """Forget the failures on `entry`, which is given up on: redriven, it has all its attempts again."""
+    def reset(self, entry: PendingEvent, delivery_id: str | None) -> None:
+        """Drop the failures on `entry`, which becomes a dead letter: if it is redriven, it has all its attempts again."""
         self._failed.pop(_identity(entry, delivery_id), None)
 
 
-def retry_wait(failures: int, max_attempts: int, longest: float, chance: Random) -> float:
-    """Return the seconds before a raw event comes again after so many failures; 0: at once, when its trigger has started again.
+def retry_wait(failures: int, max_attempts: int, max_wait: float, random: Random) -> float:
+    """Return the seconds before the retry of a raw event. 0 means as soon as its trigger has started again.
 
-    The last wait is up to `longest`, each one before a fifth of it. Half of it is random, so that what failed together comes apart.
+    The last wait is up to `max_wait`, and each earlier one is a fifth of the next. Half of it is random, to spread simultaneous failures.
     """
     if failures < 2:
         return 0.0
-    ceiling = longest / RETRY_FACTOR ** (max_attempts - 1 - failures)
-    return ceiling * (0.5 + chance.random() / 2)
+    ceiling = max_wait / RETRY_FACTOR ** (max_attempts - 1 - failures)
+    return ceiling * (0.5 + random.random() / 2)
 
 
 def text_of(entry: PendingEvent) -> str:

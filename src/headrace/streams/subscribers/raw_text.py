@@ -1,7 +1,6 @@
-"""Raw events as text, for a backlog, and back.
+"""Conversion of raw events to the text that a backlog stores, and back.
 
-The text of a `RawEvent` is its JSON. What else a producer yields, made of JSON values, is its JSON after a mark, so that it comes back as
-the value it was.
+The text of a `RawEvent` is its JSON. Any other value of a producer is its JSON after a mark, so that it is restored as the same value.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw_event import RawEvent
 
 VALUE_MARK: Final = "\x1e"
-"""Begins a record of a JSON text sequence (RFC 7464), and no JSON text."""
+"""Begins a record of a JSON text sequence (RFC 7464); no JSON text begins with it."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 def to_text(raw: Any) -> str:
-    """Return the text that gives `raw` back; what is not UTF-8 in it, or NUL, becomes U+FFFD. Raises `MalformedEvent`: it is not JSON."""
+    """Return the text of `raw`, with U+FFFD for invalid UTF-8 and NUL. Raises `MalformedEvent` if it is not made of JSON values."""
     try:
         if isinstance(raw, RawEvent):
             return decode_lossy(raw.data)
@@ -49,7 +48,7 @@ def from_text(text: str, lane: str, position: int | None) -> Any:
 
 
 def preview(raw: Any) -> str:
-    """Return the text of `raw`; of what cannot be text, how it prints."""
+    """Return the text of `raw`, or its `repr` if it cannot be text."""
     try:
         return to_text(raw)
     except MalformedEvent:
@@ -57,5 +56,5 @@ def preview(raw: Any) -> str:
 
 
 def decode_lossy(data: bytes) -> str:
-    """Return bytes as text that every store takes."""
+    """Return bytes as text that every database can store."""
     return data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

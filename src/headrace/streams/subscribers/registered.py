@@ -1,4 +1,4 @@
-"""The registered readers of one shared stream: what they cannot take, refuse or fail on goes to the sink, to be kept."""
+"""The registered readers of one shared stream. Raw events that they spill, reject or fail on go to the sink."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ log = structlog.get_logger(__name__)
 
 _MAX_ENTRIES = 100  # of a traceback
 _TIMER_SLACK: Final = 0.01
-"""Seconds by which a timer is later than what it is for, so that this is due then by any clock."""
+"""Seconds by which a timer is later than its retry, so that the retry is due by any clock."""
 
 
 class RegisteredSubscribers:
-    """Those who owe their answers whether they run or not. `wake` lets one, if it waits, look into its backlog again."""
+    """Readers that owe their answers whether they run or not. `wake` makes a waiting one read its backlog again."""
 
     def __init__(
         self, stream: str, ledger: Ledger, sink: StreamSink, delivery_ids: DeliveryIds, policy: StreamPolicy, wake: Callable[[int], None]
@@ -40,9 +40,9 @@ class RegisteredSubscribers:
         self._delivery_ids = delivery_ids
         self._policy = policy
         self._wake = wake
-        self._chance = Random()  # noqa: S311 - it spreads retries, and is no secret
+        self._random = Random()  # noqa: S311 - jitter of retries is not security-relevant
         self._readers: dict[int, Subscriber] = {}
-        self._troubles: dict[int, FailureCounter] = {}
+        self._failures: dict[int, FailureCounter] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
@@ -51,43 +51,43 @@ class RegisteredSubscribers:
     def __contains__(self, trigger_id: int) -> bool:
         return trigger_id in self._readers
 
-    def add(self, trigger_id: int, trouble: FailureCounter) -> None:
-        """Register a trigger, which is away until it subscribes."""
+    def add(self, trigger_id: int, failures: FailureCounter) -> None:
+        """Register a trigger, which is offline until it subscribes."""
         reader = self._readers[trigger_id] = self._ledger.register(trigger_id)
-        reader.retries = trouble.retries
-        self._troubles[trigger_id] = trouble
+        reader.retries = failures.retries
+        self._failures[trigger_id] = failures
         self._set_timer(trigger_id)
 
     def drop(self, trigger_id: int) -> None:
         """Remove a trigger with all that it owes."""
         self._ledger.drop(self._readers.pop(trigger_id))
-        del self._troubles[trigger_id]
+        del self._failures[trigger_id]
         self._cancel_timer(trigger_id)
 
     def close(self) -> None:
-        """Wake no reader any more: the stream has ended."""
+        """Cancel all timers: the stream has ended."""
         for trigger_id in tuple(self._timers):
             self._cancel_timer(trigger_id)
 
     def retries(self) -> list[tuple[int, Retry]]:
-        """Return what waits to be tried again, with the id of the trigger that failed on it."""
-        return [(trigger_id, retry) for trigger_id, trouble in self._troubles.items() for retry in trouble.retries.values()]
+        """Return the raw events that wait for a retry, with the id of the trigger that failed on each."""
+        return [(trigger_id, retry) for trigger_id, failures in self._failures.items() for retry in failures.retries.values()]
 
     def reader(self, trigger_id: int) -> Subscriber:
         """Return the reader of a registered trigger."""
         return self._readers[trigger_id]
 
-    def trouble(self, trigger_id: int) -> FailureCounter:
-        """Return what a registered trigger failed on."""
-        return self._troubles[trigger_id]
+    def failures_of(self, trigger_id: int) -> FailureCounter:
+        """Return the failures of a registered trigger."""
+        return self._failures[trigger_id]
 
     def spill(self, readers: Iterable[Subscriber], *, stop: bool) -> None:
-        """Mark triggers as away and spill all that they owe. With `stop`, they do not finish their raw events."""
+        """Mark triggers as offline and spill all that they owe. With `stop`, they do not finish their open raw events."""
         for spill in self._ledger.spill(readers, stop=stop):
             self.hand_over(spill)
 
     def hand_over(self, spill: Spill) -> None:
-        """Give the sink the raw events for backlogs. What cannot be text becomes a dead letter."""
+        """Give the sink a raw event for backlogs. One that cannot be text becomes a dead letter."""
         seq, entry, readers = spill
         who = tuple([reader.trigger_id for reader in readers])
         lane = entry.lane.name
@@ -100,38 +100,38 @@ class RegisteredSubscribers:
         else:
             self._sink.spilled(Spilled(seq, self._stream, lane, entry.position, text, who, self._delivery_ids.of(entry)))
 
-    def refuse(self, reader: Subscriber, reason: str | None) -> bool:
-        """Give the sink what the reader is at as a dead letter; False: it is at nothing that is open."""
+    def reject(self, reader: Subscriber, reason: str | None) -> bool:
+        """Give the sink the open raw event as a dead letter, and return whether there is one."""
         entry = reader.open
         seq = self._ledger.dead_letter(reader, "rejected")
         if entry is None or seq is None:
             return False
         lane = entry.lane.name
-        self._sink.refused(
+        self._sink.rejected(
             RejectedEvent(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, self._delivery_ids.of(entry))
         )
         return True
 
-    def fault(self, reader: Subscriber, error: Exception) -> int:
+    def record_failure(self, reader: Subscriber, error: Exception) -> int:
         """Retry the reader's raw event, later each time, or give it to the sink as a dead letter after the last attempt.
 
-        Returns how often it has failed on it. The first time it is the next that the reader gets. Then it waits in the backlog, and so
-        does what follows it in its lane; the reader goes on with its other lanes.
+        Return the number of failures on it. After the first one the reader gets it again immediately. Then it waits in the backlog, with
+        all later raw events of its lane; the reader continues with its other lanes.
         """
         entry = None if reader.settled else reader.open
         if entry is None:
             self._ledger.requeue(reader)
             return 0
-        trouble, delivery_id, policy = self._troubles[reader.trigger_id], self._delivery_ids.of(entry), self._policy
-        failed = trouble.count(entry, delivery_id)
-        wait = retry_wait(failed.attempts, policy.max_attempts, policy.retry_wait, self._chance)
+        failures, delivery_id, policy = self._failures[reader.trigger_id], self._delivery_ids.of(entry), self._policy
+        failed = failures.count(entry, delivery_id)
+        wait = retry_wait(failed.attempts, policy.max_attempts, policy.retry_wait, self._random)
         if failed.attempts >= policy.max_attempts:
-            trouble.forget(entry, delivery_id)
+            failures.reset(entry, delivery_id)
             self._poison(reader, entry, failed, error)
             self._ledger.requeue(reader)
-        elif wait and _can_be_kept(entry):
+        elif wait and _fits_backlog(entry):
             lane, due = entry.lane.name, policy.clock() + wait
-            trouble.retries[lane] = Retry(lane, entry.position, failed.attempts, due, mask(describe_error(error)))
+            failures.retries[lane] = Retry(lane, entry.position, failed.attempts, due, mask(describe_error(error)))
             self.spill((reader,), stop=True)
             self._set_timer(reader.trigger_id)
         else:
@@ -139,16 +139,16 @@ class RegisteredSubscribers:
         return failed.attempts
 
     def fail(self, reader: Subscriber, error: StreamError) -> None:
-        """Mark a reader that did not answer in time as away, and notify the sink. All that it owes is spilled."""
-        self.fault(reader, error)
+        """Mark a reader that did not answer in time as offline, and notify the sink. All that it owes is spilled."""
+        self.record_failure(reader, error)
         self.spill((reader,), stop=True)
         self._sink.failed(self._stream, reader.trigger_id, error)
 
     def _set_timer(self, trigger_id: int) -> None:
         """Wake the trigger when the first of its retries is due."""
         self._cancel_timer(trigger_id)
-        trouble, now = self._troubles.get(trigger_id), self._policy.clock()
-        waits = [] if trouble is None else [retry.due - now for retry in trouble.retries.values() if retry.due > now]
+        failures, now = self._failures.get(trigger_id), self._policy.clock()
+        waits = [] if failures is None else [retry.due - now for retry in failures.retries.values() if retry.due > now]
         if waits:
             self._timers[trigger_id] = asyncio.get_running_loop().call_later(min(waits) + _TIMER_SLACK, self._is_due, trigger_id)
 
@@ -184,8 +184,8 @@ class RegisteredSubscribers:
         )
 
 
-def _can_be_kept(entry: PendingEvent) -> bool:
-    """Whether a backlog can give the raw event back as it is. If not, neither can it what else its producer yields."""
+def _fits_backlog(entry: PendingEvent) -> bool:
+    """Whether a backlog can return the raw event unchanged. If not, it cannot return others of the producer either."""
     if isinstance(entry, PendingBacklogEvent):
         return True
     try:

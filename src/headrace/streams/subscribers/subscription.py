@@ -1,4 +1,4 @@
-"""One subscriber's end of a shared stream: what its filter iterates over."""
+"""The subscription of one trigger: the iterator that its filter reads."""
 
 from __future__ import annotations
 
@@ -21,53 +21,53 @@ log = structlog.get_logger(__name__)
 
 
 class SubscriptionContext(NamedTuple):
-    """What ties a mailbox to its stream.
+    """The parts of a stream that its subscriptions use.
 
-    `changed` is called when a raw event may have been resolved, or a full queue is no longer full; `refuse` rejects what a reader is at;
-    `acks`: there is a broker to advance.
+    `changed` is called when a raw event may have been resolved, or a full queue is no longer full. `reject` rejects the open raw event of a
+    reader. With `acks` there is a broker to advance.
     """
 
     ledger: Ledger
     clock: Callable[[], float]
     changed: Callable[[], None]
-    refuse: Callable[[Subscriber, str | None], bool]
+    reject: Callable[[Subscriber, str | None], bool]
     acks: bool
     delivery_ids: DeliveryIds
 
 
 class Subscription:
-    """An async iterator of raw events for one filter. To pull the next is to be done with the one before.
+    """An async iterator of raw events for one filter. Pulling the next one finishes the one before.
 
-    The queue itself is on the ledger's books; here is the waiting. With a `drain` the backlog comes first. After `close` the filter gets
-    the error, from any await it is in.
+    The ledger has the queue; this class waits. With a `backlog`, the backlog is read first. After `close`, the filter gets the error, also
+    while it waits.
     """
 
     __slots__ = (
         "_acks",
         "_at",
+        "_backlog",
         "_bind",
         "_changed",
         "_clock",
         "_closed",
         "_delivery_ids",
-        "_drain",
         "_ledger",
         "_listener",
         "_origin",
         "_pulling",
         "_raw",
         "_reader",
-        "_refuse",
+        "_reject",
         "_waiter",
         "trigger_id",
     )
 
-    def __init__(self, reader: Subscriber, ties: SubscriptionContext, drain: BacklogReader | None = None) -> None:
+    def __init__(self, reader: Subscriber, context: SubscriptionContext, backlog: BacklogReader | None = None) -> None:
         self.trigger_id = reader.trigger_id
-        self._ledger, self._clock, self._changed, self._refuse, self._acks, self._delivery_ids = ties
+        self._ledger, self._clock, self._changed, self._reject, self._acks, self._delivery_ids = context
         self._reader = reader
         self._bind = self._ledger.bind
-        self._drain = drain
+        self._backlog = backlog
         self._pulling = False
         self._listener: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -88,19 +88,19 @@ class Subscription:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the filter gets no more."""
+        """Whether the subscription is closed."""
         return self._closed is not None
 
     @property
     def error(self) -> Exception | None:
-        """What the filter gets instead of raw events, or None if it is open."""
+        """The error that the filter gets instead of raw events, or None if the subscription is open."""
         return self._closed
 
     @property
     def origin(self) -> Origin | None:
-        """The place of the raw event the filter is at, also after `close`, or None if it is at none.
+        """The origin of the open raw event, also after `close`, or None if there is none.
 
-        One object for each time that a raw event comes to the filter, so that it can be told whether it is still the same time.
+        Each delivery of a raw event to the filter has its own object, so that deliveries can be compared by identity.
         """
         if self._origin is None and self._at is not None:
             self._origin = Origin(self._at.lane.name, self._at.position, self._delivery_ids.of(self._at))
@@ -108,10 +108,7 @@ class Subscription:
 
     @property
     def at(self) -> tuple[Origin, Any] | None:
-        """The place of the raw event the filter is at, and that itself, also after `close`, or None if it is at none.
-
-        Any thread may ask.
-        """
+        """The origin of the open raw event and the raw event, also after `close`, or None if there is none. Thread-safe."""
         entry = self._at
         return None if entry is None else (Origin(entry.lane.name, entry.position), self._raw)
 
@@ -120,7 +117,7 @@ class Subscription:
         return self
 
     def __anext__(self) -> Awaitable[Any]:
-        # Not itself a coroutine, so that it runs in the filter's own context even where `wait_for` runs the waiting in a task of its own.
+        # Not a coroutine function, so that it runs in the filter's own context even if `wait_for` awaits the result in another task.
         if current_stream.get() is not self:
             current_stream.set(self)
         return self._next()
@@ -130,7 +127,7 @@ class Subscription:
         self._listener = listener
 
     def take(self) -> PendingEvent | None:
-        """Be done with the raw event before and go on to the next. Return None if nothing waits, or it is closed. It does not wait."""
+        """Finish the open raw event and return the next one, without waiting. Return None if there is none, or it is closed."""
         if self._closed is not None:
             return None
         entry = self._begin()
@@ -139,29 +136,29 @@ class Subscription:
         return entry
 
     def ahead(self, begin: int, end: int) -> Iterable[Ahead]:
-        """Return what comes after the raw event the reader is at, from the `begin`th to before the `end`th, as far as it is known."""
-        reader, drain = self._reader, self._drain
+        """Return the raw events after the open one, from the `begin`th up to the `end`th, as far as they are known."""
+        reader, backlog = self._reader, self._backlog
         if reader.held is not None or self._closed is not None:
             return ()
         if reader.live:
             return [Ahead(entry, entry.raw, entry.lane.name, entry.position) for entry in islice(reader.queue, begin, end)]
-        return () if drain is None else drain.ahead(begin, end)
+        return () if backlog is None else backlog.ahead(begin, end)
 
     @property
-    def is_draining(self) -> bool:
-        """Whether the backlog has to be asked for more before `take` finds something."""
-        return self._drain is not None and not self._reader.live and self._closed is None
+    def reads_backlog(self) -> bool:
+        """Whether the next page of the backlog must be fetched before `take` can return an event."""
+        return self._backlog is not None and not self._reader.live and self._closed is None
 
     async def fetch(self) -> bool:
-        """Ask the backlog for more; say whether `take` may find something now. Else the listener is called when it may."""
-        drain = self._drain
-        if drain is None:
+        """Fetch the next page of the backlog. Return whether `take` may return an event now; else the listener is called when it may."""
+        backlog = self._backlog
+        if backlog is None:
             return True
-        page = await drain.fetch()
-        return self._closed is not None or drain.take(page)
+        page = await backlog.fetch()
+        return self._closed is not None or backlog.take(page)
 
     def requeue(self) -> None:
-        """Give the reader its present raw event again first: it did not fail on it."""
+        """Close the open raw event unanswered, without a failure. The reader gets it again first."""
         if self._closed is None:
             self._ledger.requeue(self._reader)
             self._at, self._origin = None, None
@@ -174,7 +171,7 @@ class Subscription:
             self._waiter.set_result(None)
 
     def close(self, error: Exception) -> None:
-        """Raise `error` in the filter instead of giving it raw events, from now on."""
+        """Raise `error` in the filter from now on, instead of returning raw events."""
         if self._closed is None:
             self._closed = error
             self.wake()
@@ -183,9 +180,9 @@ class Subscription:
         """Return the seq of the trigger event that the filter has just yielded, or None if there is nothing to confirm."""
         return self._bind(self._reader) if self._acks and self._closed is None else None
 
-    def refuse(self, reason: str | None) -> bool:
-        """Reject the raw event that the filter is at, and say whether it is at one."""
-        if not self._acks or self._closed is not None or not self._refuse(self._reader, reason):
+    def reject(self, reason: str | None) -> bool:
+        """Reject the open raw event, and return whether there is one."""
+        if not self._acks or self._closed is not None or not self._reject(self._reader, reason):
             return False
         log.info("Raw event rejected", trigger_id=self.trigger_id, reason=reason)
         self._changed()
@@ -218,8 +215,8 @@ class Subscription:
         ledger, reader = self._ledger, self._reader
         ledger.now = self._clock()
         entry = ledger.begin(reader)
-        if entry is None and not reader.live and self._drain is not None:
-            entry = self._drain.begin()
+        if entry is None and not reader.live and self._backlog is not None:
+            entry = self._backlog.begin()
         if ledger.changed:
             self._changed()
         self._at = entry
@@ -227,11 +224,11 @@ class Subscription:
         return entry
 
     async def _wait(self) -> None:
-        """Return when there may be something to begin with."""
-        drain = self._drain
-        if drain is not None and not self._reader.live:
-            page = await drain.fetch()
-            if self._closed is not None or drain.take(page):
+        """Wait until there may be an entry to begin."""
+        backlog = self._backlog
+        if backlog is not None and not self._reader.live:
+            page = await backlog.fetch()
+            if self._closed is not None or backlog.take(page):
                 return
         self._waiter = asyncio.get_running_loop().create_future()
         try:

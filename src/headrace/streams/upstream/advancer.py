@@ -1,4 +1,4 @@
-"""Advances the broker: lane by lane, each lane's batches one after the other, several lanes at once."""
+"""Advances the broker: the batches of one lane sequentially, several lanes concurrently."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from headrace.triggers.upstream import SharedStreamProducer
 log = structlog.get_logger(__name__)
 
 MAX_LANES: Final = 500
-"""Lanes whose marks are looked up in one call."""
+"""Lanes whose marks one call fetches."""
 SLOW_SECONDS: Final = 1.0
-"""An advance that takes longer gives its place to another lane."""
+"""An advance that takes longer releases its slot to another lane."""
 SLOW_TIMES: Final = 4
-"""With the slow ones, so many times `max_advances` run at once, half of them for lanes that failed before."""
+"""Slow advances included, up to `max_advances` times this number run, half of them for lanes that failed before."""
 
 
 class _Advance:
-    """One lane's batch, until the broker has it. `deadline`: when the present call is to have ended, or None if there is none."""
+    """One batch of a lane, until the broker is advanced. `deadline` is that of the current call, or None if there is none."""
 
-    __slots__ = ("batch", "begun", "deadline", "has_place", "is_left", "recorded", "task")
+    __slots__ = ("batch", "begun", "deadline", "has_slot", "is_left", "recorded", "task")
 
     def __init__(self, batch: Batch, begun: float) -> None:
         self.batch = batch
         self.begun = begun
         self.deadline: float | None = None
-        self.has_place = True
+        self.has_slot = True
         self.is_left = False
         self.recorded = False
         self.task: asyncio.Task[None]
 
 
 class Advancer:
-    """Records the custody of what the ledger has ready, then gives it to the producer; a batch stays on the books until that succeeded.
+    """Records the receipts of ready batches, then advances the producer. A batch stays in the ledger until its advance succeeds.
 
-    A batch whose advance keeps failing is handed to `give_up`; its lane stands still then. So is one whose advance does not end although it
-    is cancelled: that is left behind. `made_room` is called after each advance.
+    If the advance of a batch keeps failing, its lane stops, and `give_up` is called with the error. So it is if an advance does not end
+    although it is cancelled: it is left behind. `on_advanced` is called after each successful advance.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Advancer:
         left_behind: LeftBehind,
         recorder: ReceiptRecorder | None,
         give_up: Callable[[Exception], None],
-        made_room: Callable[[], None],
+        on_advanced: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._ledger = ledger
@@ -73,24 +73,24 @@ class Advancer:
         self._left_behind = left_behind
         self._recorder = recorder
         self._give_up = give_up
-        self._made_room = made_room
-        self._patience = ShutdownDeadline(grace)
+        self._on_advanced = on_advanced
+        self._deadline = ShutdownDeadline(grace)
         self._wake = asyncio.Event()
         self._advances: dict[_Advance, None] = {}
-        self._places = policy.max_advances
+        self._free_slots = policy.max_advances
         self._calls = 0
-        self._most_calls = policy.max_advances * (SLOW_TIMES if policy.max_advances > 1 else 1)
-        self._retries = asyncio.Semaphore(max(1, self._most_calls // 2))
+        self._max_calls = policy.max_advances * (SLOW_TIMES if policy.max_advances > 1 else 1)
+        self._retries = asyncio.Semaphore(max(1, self._max_calls // 2))
         self._watch: asyncio.TimerHandle | None = None
-        self._fault: BaseException | None = None
+        self._failure: BaseException | None = None
         self._unknown: dict[str, None] = {}
         self._learning = asyncio.Lock()
-        self.custody: ReceiptBuilder | None = None
+        self.receipts: ReceiptBuilder | None = None
         self.log: StreamLog | None = None
 
     @property
     def in_flight(self) -> int:
-        """How many lanes are being advanced."""
+        """The number of lanes that are being advanced."""
         return len(self._advances)
 
     def wake(self) -> None:
@@ -98,19 +98,19 @@ class Advancer:
         self._wake.set()
 
     def finish(self) -> None:
-        """Make `run` return once nothing is ready or in flight. Failures are not retried."""
-        self._patience.end()
+        """Make `run` return when no batch is ready or in flight. Failures are not retried."""
+        self._deadline.end()
         self._wake.set()
 
     async def run(self, producer: SharedStreamProducer) -> None:
         """Advance until `finish`."""
         try:
-            while not (self._patience.ended and not self._advances and not self._ledger.ready):
+            while not (self._deadline.ended and not self._advances and not self._ledger.ready):
                 await self._wake.wait()
                 self._wake.clear()
-                if self._fault is not None:
-                    raise self._fault
-                while self._places > 0 and self._calls < self._most_calls and (batch := self._ledger.take_ready()) is not None:
+                if self._failure is not None:
+                    raise self._failure
+                while self._free_slots > 0 and self._calls < self._max_calls and (batch := self._ledger.take_ready()) is not None:
                     self._begin(producer, batch)
         finally:
             if self._watch is not None:
@@ -120,11 +120,11 @@ class Advancer:
             if self._advances:
                 await asyncio.wait({advance.task for advance in self._advances}, timeout=self._grace.left(CANCEL_SHARE))
             for advance in tuple(self._advances):
-                self._leave(advance)
+                self._leave_behind(advance)
 
     def _begin(self, producer: SharedStreamProducer, batch: Batch) -> None:
         advance = _Advance(batch, self._now())
-        self._places -= 1
+        self._free_slots -= 1
         self._advances[advance] = None
         advance.task = asyncio.create_task(self._advance(producer, advance), name="headrace advance")
         advance.task.add_done_callback(partial(self._ended, advance))
@@ -132,19 +132,19 @@ class Advancer:
 
     def _ended(self, advance: _Advance, task: asyncio.Task[None]) -> None:
         if not advance.is_left:
-            self._take_off(advance)
+            self._remove(advance)
             if not task.cancelled():
-                self._fault = task.exception()
+                self._failure = task.exception()
 
-    def _take_off(self, advance: _Advance) -> None:
-        self._give_place_up(advance)
+    def _remove(self, advance: _Advance) -> None:
+        self._release_slot(advance)
         self._advances.pop(advance, None)
         self._wake.set()
 
-    def _give_place_up(self, advance: _Advance) -> None:
-        if advance.has_place:
-            advance.has_place = False
-            self._places += 1
+    def _release_slot(self, advance: _Advance) -> None:
+        if advance.has_slot:
+            advance.has_slot = False
+            self._free_slots += 1
             self._wake.set()
 
     def _watch_later(self) -> None:
@@ -153,22 +153,22 @@ class Advancer:
             self._watch = asyncio.get_running_loop().call_later(pause, self._look)
 
     def _look(self) -> None:
-        """Release the places of slow advances, and abandon those that do not end after they were cancelled."""
+        """Release the slots of slow advances, and leave behind cancelled advances that do not end."""
         self._watch = None
         now = self._now()
         cancelling = self._grace.seconds * (1 - CANCEL_SHARE)
-        over = self._patience.ended and not self._grace.left(CANCEL_SHARE)
+        over = self._deadline.ended and not self._grace.left(CANCEL_SHARE)
         for advance in tuple(self._advances):
             if over or (advance.deadline is not None and advance.deadline + cancelling <= now):
-                self._leave(advance)
-            elif advance.has_place and self._policy.max_advances > 1 and advance.begun + SLOW_SECONDS <= now:
-                self._give_place_up(advance)
+                self._leave_behind(advance)
+            elif advance.has_slot and self._policy.max_advances > 1 and advance.begun + SLOW_SECONDS <= now:
+                self._release_slot(advance)
         if self._advances:
             self._watch_later()
 
-    def _leave(self, advance: _Advance) -> None:
+    def _leave_behind(self, advance: _Advance) -> None:
         advance.is_left = True
-        self._take_off(advance)
+        self._remove(advance)
         lane = advance.batch.lane
         lane.error = "The advance does not end although it was cancelled; it is left behind."
         advance.task.cancel()
@@ -179,26 +179,26 @@ class Advancer:
         policy, lane = self._policy, advance.batch.lane
         error: Exception | None = None
         for attempt in range(policy.advance_attempts):
-            if attempt and not await self._patience.pause(*policy.advance_backoff, attempt):
+            if attempt and not await self._deadline.pause(*policy.advance_backoff, attempt):
                 break
-            error = await self._tried(producer, advance, first=not attempt)
+            error = await self._try_once(producer, advance, first=not attempt)
             if advance.is_left:
                 return
             if error is None:
                 lane.error = None
                 self._ledger.advanced(advance.batch)
-                self._take_off(advance)
-                self._made_room()
+                self._remove(advance)
+                self._on_advanced()
                 return
-            self._ledger.counts.advance_errors += 1
+            self._ledger.counters.advance_errors += 1
             lane.error = describe_error(error)
             log.warning("Advance failed", lane=lane.name, batch=len(advance.batch.items), attempt=attempt + 1, error=lane.error)
         failed = StreamError(f"Lane {lane.name!r} could not be advanced, {attempt + 1} times in a row: {lane.error}")
         failed.__cause__ = error
         self._give_up(failed)
 
-    async def _tried(self, producer: SharedStreamProducer, advance: _Advance, *, first: bool) -> Exception | None:
-        """Try once; return what failed."""
+    async def _try_once(self, producer: SharedStreamProducer, advance: _Advance, *, first: bool) -> Exception | None:
+        """Record and advance once. Return the error, or None."""
         if not first:
             await self._retries.acquire()
         self._calls += 1
@@ -212,7 +212,7 @@ class Advancer:
                 raise
             return StreamError("the producer raised CancelledError")
         except Exception as failure:
-            return _told(failure, self._policy.advance_timeout)
+            return _with_text(failure, self._policy.advance_timeout)
         except BaseException as failure:  # a producer may raise anything, also SystemExit
             return StreamError(f"the producer raised {describe_error(failure)}")
         finally:
@@ -221,45 +221,45 @@ class Advancer:
             if not first:
                 self._retries.release()
             if self._policy.max_advances > 1 and not advance.is_left:
-                self._give_place_up(advance)
+                self._release_slot(advance)
         return None
 
     async def _record(self, producer: SharedStreamProducer, batch: Batch) -> None:
-        if self._recorder is None or self.custody is None:
+        if self._recorder is None or self.receipts is None:
             return
         name = batch.lane.name
-        if not self.custody.knows(name):
-            await self._learn(self.custody, self._recorder, name)
-            self.custody.skipped(name, _committed(producer, batch.lane.key), batch.entries)
-        for receipt in self.custody.receipts(name, batch.entries):
-            async with self._patience.timeout(None):
+        if not self.receipts.knows(name):
+            await self._learn(self.receipts, self._recorder, name)
+            self.receipts.skipped(name, _committed(producer, batch.lane.key), batch.entries)
+        for receipt in self.receipts.receipts(name, batch.entries):
+            async with self._deadline.timeout(None):
                 new = await self._recorder.record(receipt)
             if new and self.log is not None:
                 self.log.stored()
-            self.custody.recorded(receipt)
+            self.receipts.recorded(receipt)
 
     async def _learn(self, custody: ReceiptBuilder, recorder: ReceiptRecorder, lane: str) -> None:
-        """Learn the mark of a lane, in one call with those of others that are about to be advanced."""
+        """Fetch the mark of a lane, in one call with those of other lanes that will be advanced next."""
         self._unknown[lane] = None
-        async with self._learning, self._patience.timeout(None):
+        async with self._learning, self._deadline.timeout(None):
             if custody.knows(lane):
                 return
             ready = (one.name for one in islice(self._ledger.ready, MAX_LANES))
-            wanted = [*self._unknown, *(name for name in ready if name not in self._unknown and not custody.knows(name))][:MAX_LANES]
-            if lane not in wanted:
-                wanted[-1] = lane
-            custody.learn(wanted, await recorder.marks(custody.stream, wanted))
-            for name in wanted:
+            lanes = [*self._unknown, *(name for name in ready if name not in self._unknown and not custody.knows(name))][:MAX_LANES]
+            if lane not in lanes:
+                lanes[-1] = lane
+            custody.learn(lanes, await recorder.marks(custody.stream, lanes))
+            for name in lanes:
                 self._unknown.pop(name, None)
 
     async def _call(self, producer: SharedStreamProducer, advance: _Advance) -> None:
-        counts, clock, timeout = self._ledger.counts, self._policy.clock, self._policy.advance_timeout
+        counters, clock, timeout = self._ledger.counters, self._policy.clock, self._policy.advance_timeout
         begun = clock()
         advance.deadline = self._now() + timeout
-        async with self._patience.timeout(timeout):
+        async with self._deadline.timeout(timeout):
             await producer.advance(advance.batch.items)
-        counts.advances += 1
-        counts.advance_seconds += clock() - begun
+        counters.advances += 1
+        counters.advance_seconds += clock() - begun
 
     @staticmethod
     def _now() -> float:
@@ -267,7 +267,7 @@ class Advancer:
 
 
 def _committed(producer: SharedStreamProducer, lane: Hashable) -> int | None:
-    """Return how far the upstream has the lane as done. What `get_committed` raises is the lane's trouble in the survey, not here."""
+    """Return the committed position of the lane, or None if it is unknown. Errors of `get_committed` are reported in the statistics."""
     try:
         position = producer.get_committed(lane)
     except Exception as error:
@@ -276,5 +276,5 @@ def _committed(producer: SharedStreamProducer, lane: Hashable) -> int | None:
     return position if type(position) is int else None
 
 
-def _told(error: Exception, timeout: float) -> Exception:
+def _with_text(error: Exception, timeout: float) -> Exception:
     return TimeoutError(f"it did not return within {timeout:g} seconds") if isinstance(error, TimeoutError) and not str(error) else error

@@ -1,4 +1,4 @@
-"""Closes producers: what they raise is logged, and one that does not return in time is left behind."""
+"""Closing of producers: their errors are logged, and one that does not return in time is left behind."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = structlog.get_logger(__name__)
 
 
 async def close(producer: SharedStreamProducer, stream: str, grace: CloseDeadline, left_behind: LeftBehind) -> None:
-    """Close a producer, in what is left of the grace, or a tenth of it where others have used it up."""
+    """Close a producer within the rest of the close timeout, at least a tenth of it."""
     closing = asyncio.create_task(_closed(producer, stream), name="headrace close")
-    await asyncio.sleep(0)  # it is called in any case
+    await asyncio.sleep(0)  # `aclose` is called in any case
     if await ends_in(closing, max(grace.left(), grace.seconds / 10)):
         return
     closing.cancel()

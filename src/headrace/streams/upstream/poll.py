@@ -1,4 +1,4 @@
-"""Reads one upstream: opens it, publishes what it yields, pauses where there is no room, closes it."""
+"""The poll of one upstream: opens it, publishes its raw events, pauses without capacity, and closes it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
 
-POLL_STRETCH: Final = 128
-"""After so many raw events without a pause the poll lets others run."""
+POLL_YIELD_INTERVAL: Final = 128
+"""Raw events without a pause after which the poll yields to other tasks."""
 STALLED_SECONDS: Final = 10.0
-"""A subscriber of a stream without acks that is full and has pulled nothing for so long fails, so that the others go on."""
+"""A subscriber of a stream without acks fails if its queue is full and it has pulled nothing for this time."""
 
 
 class Poll:
-    """One reading of one upstream. `fail` fails a subscriber."""
+    """One poll of one upstream. `fail` fails a subscriber."""
 
     def __init__(
         self,
         fan_out: FanOut,
         ledger: Ledger,
-        room: FlowControl,
+        flow_control: FlowControl,
         policy: StreamPolicy,
         *,
         grace: CloseDeadline,
@@ -45,38 +45,38 @@ class Poll:
     ) -> None:
         self._fan_out = fan_out
         self._ledger = ledger
-        self._room = room
+        self._flow_control = flow_control
         self._policy = policy
         self._grace = grace
         self._registered = registered
         self._fail = fail
         self._acks = acks
-        self._pace = Pace(ledger, room, policy)
+        self._pace = Pace(ledger, flow_control, policy)
         self.is_over = False
-        """Whether the stream is over: nothing more of it is published."""
+        """Whether the stream has ended: no more raw events are published."""
         self.is_reading = True
-        """Whether it reads; else it is closing the upstream."""
+        """Whether the poll reads; else it closes the upstream."""
 
     async def run(self, name: str, producer: SharedStreamProducer) -> None:
-        """Read until the stream has ended. Raises what ends the upstream, always an `Exception`, with a text that can be shown."""
+        """Read until the stream has ended. Raises the error of the upstream, always as an `Exception` with a printable text."""
         stream = None
         try:
-            await self._room.wait()
+            await self._flow_control.wait()
             stream = producer.open_stream()
             await self._read(name, producer, stream)
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
             raise StreamError("The upstream raised CancelledError.") from None
-        except BaseException as error:  # what a producer raises ends its stream, also SystemExit, and nothing else
+        except BaseException as error:  # an error of a producer ends only its stream, also SystemExit
             raise presentable(error) from None
         finally:
             self.is_reading = False
             await self._close(name, stream)
 
     async def _read(self, name: str, producer: SharedStreamProducer, stream: AsyncIterator[tuple[Any, Any]]) -> None:
-        stretch = 0
-        ledger, publish, room = self._ledger, self._fan_out.publish, self._room
+        count = 0
+        ledger, publish, flow_control = self._ledger, self._fan_out.publish, self._flow_control
         async for item in stream:
             if self.is_over:
                 return
@@ -91,12 +91,12 @@ class Poll:
                 await self._reject_alone(raw, payload, str(unknown))
             if overflowing:
                 self._fail_all(overflowing, name)
-            stretch += 1
-            if ledger.full or ledger.outstanding >= room.most or ledger.size >= room.allowance:
-                if not room.has_capacity():
+            count += 1
+            if ledger.full or ledger.outstanding >= flow_control.max_outstanding or ledger.size >= flow_control.allowance:
+                if not flow_control.has_capacity():
                     del item, raw, payload  # the wait may be long, and the message large
-                    await self._wait_for_room(name)
-            elif not stretch % POLL_STRETCH:
+                    await self._wait_for_capacity(name)
+            elif not count % POLL_YIELD_INTERVAL:
                 await asyncio.sleep(0)
         raise StreamEnded
 
@@ -106,14 +106,14 @@ class Poll:
             self._fail(reader, SubscriberOverflow(f"Trigger {reader.trigger_id} fell {limit} raw events behind {name}."))
 
     async def _reject_alone(self, raw: Any, payload: Any, reason: str) -> None:
-        """Publish a raw event whose lane is unknown when no other is outstanding: to advance it must not advance past another."""
-        await self._room.wait_empty(lambda: self.is_over)
+        """Publish a raw event with an unknown lane while no other is outstanding: its advance must not commit another one."""
+        await self._flow_control.wait_empty(lambda: self.is_over)
         if not self.is_over:
             self._fan_out.reject(raw, payload, reason)
-            await self._room.wait_empty(lambda: self.is_over)
+            await self._flow_control.wait_empty(lambda: self.is_over)
 
     async def _overflow(self) -> Sequence[Subscriber]:
-        """Give those whose queue is full a chance to read; spill what the others have, or return them to be failed."""
+        """Wait shortly for readers with full queues, then spill their entries, or return the readers that must fail."""
         await asyncio.sleep(0)
         if await self._pace.caught_up():
             return ()
@@ -124,19 +124,19 @@ class Poll:
             self._registered.spill([reader for reader in full if reader.registered], stop=False)
         return ()
 
-    async def _wait_for_room(self, name: str) -> None:
-        if self._acks:  # there the ack timeout fails who does not answer
-            await self._room.wait()
+    async def _wait_for_capacity(self, name: str) -> None:
+        if self._acks:  # there the ack timeout fails subscribers that do not answer
+            await self._flow_control.wait()
             return
-        patience = min(self._policy.ack_timeout, STALLED_SECONDS)
-        while not self._room.has_capacity():
+        timeout = min(self._policy.ack_timeout, STALLED_SECONDS)
+        while not self._flow_control.has_capacity():
             since = self._policy.clock()
             try:
-                async with asyncio.timeout(patience):
-                    await self._room.wait()
+                async with asyncio.timeout(timeout):
+                    await self._flow_control.wait()
             except TimeoutError:
                 for reader in [reader for reader in self._ledger.full if reader.begun <= since]:
-                    why = f"Trigger {reader.trigger_id} is full and has read nothing of {name} for {patience:g} seconds"
+                    why = f"Trigger {reader.trigger_id} is full and has read nothing of {name} for {timeout:g} seconds"
                     self._fail(reader, SubscriberOverflow(f"{why}: it misses what comes."))
 
     async def _close(self, name: str, stream: object) -> None:
@@ -155,7 +155,7 @@ class Poll:
 
 
 def presentable(error: BaseException) -> Exception:
-    """Return the error itself where it is an `Exception` whose text can be shown and sent, else a `StreamError` that describes it."""
+    """Return the error if it is an `Exception` with a printable text, else a `StreamError` that describes it."""
     described = describe_error(error)
     try:
         if isinstance(error, Exception) and str(error) in described:

@@ -1,4 +1,4 @@
-"""How a stream gets its producer: at once, or from another process."""
+"""Creation of producers, in this process or in another one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Making: TypeAlias = SharedStreamProducer | Coroutine[Any, Any, SharedStreamProdu
 
 
 class StreamOpener(NamedTuple):
-    """The class of a trigger and its keyword arguments: all that it takes to open its stream, where the trigger itself is elsewhere.
+    """The class of a trigger and its keyword arguments: sufficient to open its stream while the trigger is in another process.
 
-    `workload` is its `RunTrigger` as JSON, where it has one.
+    `workload` is its `RunTrigger` as JSON, if it has one.
     """
 
     kind: type[BaseEventTrigger]
@@ -26,18 +26,18 @@ class StreamOpener(NamedTuple):
 
 
 MakeProducer: TypeAlias = Callable[[Hashable, StreamOpener], Making]
-"""Makes the producer of the stream with this key."""
+"""Creates the producer of the stream with this key."""
 
 
 def make_producer(key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
-    """Return the producer of a stream, which runs in this process."""
+    """Return a producer that runs in this process."""
     del key
     kind, kwargs, _ = opener
     return kind.create_shared_stream_producer(kwargs) if has_acks(kind) else UnackedProducer(kind, kwargs)
 
 
-async def made_before(making: Coroutine[Any, Any, SharedStreamProducer], over: asyncio.Future[None]) -> SharedStreamProducer | None:
-    """Return the producer, or None if the stream is `over` before there is one. Raises what `making` raises."""
+async def create_before(making: Coroutine[Any, Any, SharedStreamProducer], over: asyncio.Future[None]) -> SharedStreamProducer | None:
+    """Return the producer, or None if the stream is `over` first. Raises the errors of `making`."""
     task = asyncio.create_task(making, name="headrace producer")
     try:
         await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)

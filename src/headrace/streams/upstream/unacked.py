@@ -1,4 +1,4 @@
-"""A stream without acks, in the shape of one with acks."""
+"""Adapter of streams without acks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.triggers.upstream import SharedStreamProducer
 
 
 class UnackedProducer(SharedStreamProducer):
-    """Yields what `open_shared_stream` yields; there is no broker to advance."""
+    """Yields the raw events of `open_shared_stream`. There is no broker to advance."""
 
     def __init__(self, trigger: type[BaseEventTrigger], kwargs: dict[str, Any]) -> None:
         self._trigger = trigger

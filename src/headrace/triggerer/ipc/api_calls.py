@@ -1,4 +1,4 @@
-"""The runner's calls of the api, which the supervisor makes for it."""
+"""Calls of the API that the supervisor makes for the runner."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ _KINDS: dict[str, type[ApiError]] = {kind.__name__: kind for kind in (ApiError, 
 
 
 class ApiCalls:
-    """Those under way, by number."""
+    """Calls in flight, by number."""
 
     def __init__(self, link: Channel) -> None:
         self._link = link
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def call(self, method: str, path: str, content: bytes | None) -> bytes:
-        """Return what the api answers; raises what the call raised in the supervisor."""
+        """Return the API's response body. Raises the error that the call raised in the supervisor."""
         number = next(self._numbers)
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        self._quiet.clear()
+        response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = response
+        self._idle.clear()
         try:
             await self._link.send(Call(number, method, path, content))
-            return await answer
+            return await response
         finally:
             del self._waiting[number]
             if not self._waiting:
-                self._quiet.set()
+                self._idle.set()
 
     async def forward(self, method: str, path: str, content: bytes | None) -> bytes:
-        """Make the call of a trigger process. Raises `ApiError`."""
+        """Make a call for a trigger process. Raises `ApiError`."""
         return await self.call(method, path, content)
 
-    def answered(self, frame: CallSucceeded | CallFailed) -> None:
-        """Give an answer to who waits for it; one that waits no more misses nothing."""
+    def complete(self, frame: CallSucceeded | CallFailed) -> None:
+        """Complete the call with this number. Ignore a call that was cancelled meanwhile."""
         waiting = self._waiting.get(frame.number)
         if waiting is None or waiting.done():
             return
@@ -51,12 +51,12 @@ class ApiCalls:
             waiting.set_exception(_error(frame))
 
     async def wait_idle(self) -> None:
-        """Wait until none is under way."""
-        await self._quiet.wait()
+        """Wait until no call is in flight."""
+        await self._idle.wait()
 
 
 def failed(number: int, error: ApiError) -> CallFailed:
-    """Return the frame that tells the runner of `error`."""
+    """Return the frame that reports `error` to the runner."""
     kind = next(name for name, kind in reversed(_KINDS.items()) if isinstance(error, kind))
     retry_after = error.retry_after if isinstance(error, ApiUnavailable) else None
     return CallFailed(number, kind, str(error), error.hint, error.status, error.problem, retry_after)

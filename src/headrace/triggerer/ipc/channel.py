@@ -1,4 +1,4 @@
-"""One end of the socket between supervisor and runner."""
+"""One end of the socket between two processes of a triggerer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Channel:
         self._received: deque[Frame] = deque()
 
     @classmethod
-    async def over(cls, end: socket.socket) -> Self:
-        """Return the link over one end of a socket pair, which it owns from now on."""
+    async def open(cls, end: socket.socket) -> Self:
+        """Return a channel over one end of a socket pair. The channel owns the socket from now on."""
         return cls(*await asyncio.open_connection(sock=end, limit=_CHUNK))
 
     async def send(self, frame: Frame) -> None:
-        """Send one frame; what is sent after the other side is gone is lost, and `receive` tells."""
+        """Send one frame. If the other side has closed, the frame is lost, and `receive` returns None."""
         if self._writer.is_closing():
             return
         self._writer.write(encode(frame))
@@ -37,24 +37,24 @@ class Channel:
             self._writer.close()
 
     def post(self, frame: Frame) -> None:
-        """Queue one frame without waiting; `queued` says how much is."""
+        """Queue one frame without waiting. `queued` has the number of waiting bytes."""
         if not self._writer.is_closing():
             self._writer.write(encode(frame))
 
     @property
     def queued(self) -> int:
-        """How many bytes the other side has not taken."""
+        """Number of bytes that the other side has not read."""
         return 0 if self._writer.is_closing() else self._writer.transport.get_write_buffer_size()
 
-    async def flushed(self) -> None:
-        """Wait until the other side has taken most of what was posted, or is gone."""
+    async def wait_flushed(self) -> None:
+        """Wait until the other side has read most of the queued bytes, or has closed."""
         try:
             await self._writer.drain()
         except ConnectionError:
             self._writer.close()
 
     async def receive(self) -> Frame | None:
-        """Return the next frame, or None if the other side is gone."""
+        """Return the next frame, or None if the other side has closed."""
         while not self._received:
             try:
                 data = await self._reader.read(_CHUNK)

@@ -1,4 +1,4 @@
-"""What supervisor and runner say to each other, and its form in bytes: four of length, then MessagePack. Pure."""
+"""Messages between supervisor and runner, and their encoding: four bytes of length, then MessagePack. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from headrace.errors import ProcessFailed
 from headrace.triggerer.ipc.trigger_messages import Commands, Ready, Steps
 
-MOST_BYTES: Final = 256 * 1024 * 1024
+MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
 _LENGTH: Final = 4
 
 
 class _Frame(msgspec.Struct, array_like=True, tag=True):
-    """One message. What is `bytes` is JSON of the machine API, passed on as it is."""
+    """One message. Fields of type `bytes` are JSON of the execution API, forwarded unchanged."""
 
 
 class Page(_Frame):
@@ -25,21 +25,21 @@ class Page(_Frame):
 
 
 class ProjectLoaded(_Frame):
-    """Runner: the project is imported, and this is all that it declares, but for the triggers that came in pages."""
+    """Runner: the project is imported. This is its declaration, without the triggers that were sent in pages."""
 
     project: str
     declaration: bytes
 
 
 class ProjectInvalid(_Frame):
-    """Runner: the project cannot be used, and why."""
+    """Runner: the project cannot be used, for this reason."""
 
     message: str
     hint: str | None
 
 
 class Call(_Frame):
-    """Runner: ask the api this; the answer bears the same number."""
+    """Runner: make this call of the API. The answer has the same number."""
 
     number: int
     method: str
@@ -48,19 +48,19 @@ class Call(_Frame):
 
 
 class Report(_Frame):
-    """Runner: a heartbeat's telemetry."""
+    """Runner: the telemetry of a heartbeat."""
 
     heartbeat: bytes
 
 
 class Stopped(_Frame):
-    """Runner: these triggers have stopped, under these epochs, and all that they resolved is stored."""
+    """Runner: these triggers have stopped, under these epochs, and everything they resolved is stored."""
 
     epochs: dict[int, int]
 
 
 class JobOver(_Frame):
-    """Runner: this job is over for it."""
+    """Runner: its job is over."""
 
     reason: str
 
@@ -70,7 +70,7 @@ class Drained(_Frame):
 
 
 class CallSucceeded(_Frame):
-    """Supervisor: what the api answered."""
+    """Supervisor: the API's response body."""
 
     number: int
     content: bytes
@@ -95,14 +95,14 @@ class Workload(_Frame):
 
 
 class RunTriggers(_Frame):
-    """Supervisor: run these triggers too, or again (their epochs), and those that are `gone` no more. All others run on.
+    """Supervisor: start or restart the triggers in `epochs`, and stop those in `released`. All others continue.
 
-    `workloads` are those of the ones that run again, in pages. `cleanup` are those that are to be confirmed as stopped, `backlogs` says
-    which have something kept. `dropped` go for good: nothing waits on them any more.
+    `workloads` has the workloads of the triggers to start, in pages. Triggers in `cleanup` must be confirmed as
+    stopped. `backlogs` has the triggers whose backlog is not empty. No task run waits for the triggers in `dropped`.
     """
 
     epochs: dict[int, int] = {}
-    gone: list[int] = []
+    released: list[int] = []
     workloads: list[bytes] = []
     cleanup: list[int] = []
     backlogs: dict[int, int] = {}
@@ -110,7 +110,7 @@ class RunTriggers(_Frame):
 
 
 class Drain(_Frame):
-    """Supervisor: read no more, finish what is under way within so many seconds, and end."""
+    """Supervisor: stop reading, finish the work in flight within `seconds`, and exit."""
 
     seconds: float
 
@@ -139,28 +139,28 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(Frame)
 
 
 def encode(frame: Frame) -> bytes:
-    """Return the bytes of one frame. Raises `ProcessFailed` where they are too many."""
+    """Return the bytes of one frame. Raises `ProcessFailed` if it is too large."""
     body = _encoder.encode(frame)
-    if len(body) > MOST_BYTES:
+    if len(body) > MAX_FRAME_BYTES:
         raise ProcessFailed(f"A message of {len(body)} bytes is too long for supervisor and runner.", hint="Fire smaller events.")
     return len(body).to_bytes(_LENGTH, "big") + body
 
 
 class Decoder:
-    """Makes frames of bytes, however they are cut."""
+    """Decodes frames from chunks of bytes of any size."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are complete now. Raises `ProcessFailed` where the bytes are none of ours."""
+        """Return the frames that are now complete. Raises `ProcessFailed` if the bytes are not valid frames."""
         pending = self._bytes
         pending += data
         frames: list[Frame] = []
         at = 0
         while len(pending) - at >= _LENGTH:
             length = int.from_bytes(pending[at : at + _LENGTH], "big")
-            if length > MOST_BYTES:
+            if length > MAX_FRAME_BYTES:
                 raise _garbled(f"a length of {length} bytes")
             end = at + _LENGTH + length
             if len(pending) < end:

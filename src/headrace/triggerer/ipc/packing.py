@@ -1,4 +1,4 @@
-"""How the raw event of a user's producer goes to the runner. Packing runs the user's classes, unpacking does not."""
+"""Encode the raw events of a user's producer for the runner. Packing runs the user's classes, unpacking does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class Text(msgspec.Struct, array_like=True, tag=True):
-    """A `RawEvent`; `lane` and `position` are its own. `packed`: it is of a user's subclass, and this is its pickle."""
+    """A `RawEvent` with its own `lane` and `position`. `packed` is the pickle of an instance of a user's subclass."""
 
     data: bytes
     lane: str
@@ -30,13 +30,13 @@ class Text(msgspec.Struct, array_like=True, tag=True):
 
 
 class Value(msgspec.Struct, array_like=True, tag=True):
-    """A value that is equal to what its JSON makes."""
+    """A value that equals the result of decoding its JSON."""
 
     json: bytes
 
 
 class Opaque(msgspec.Struct, array_like=True, tag=True):
-    """Anything else."""
+    """Any other value."""
 
     event: PackedEvent
 
@@ -45,42 +45,42 @@ Packed = Text | Value | Opaque
 
 
 class _Pickler(pickle.Pickler):
-    """Sees whether a value is made of types that JSON has no other classes for."""
+    """Detects whether a value consists only of types that JSON can restore."""
 
     plain = True
 
     def reducer_override(self, value: Any) -> Any:
-        """Called for whatever is of none of Python's own basic types."""
+        """Mark the value as not plain. The pickler calls this for each object that is not of a basic Python type."""
         del value
         self.plain = False
         return NotImplemented
 
 
 def pack(raw: Any, lane: str, position: int | None) -> Packed:
-    """Return what goes to the runner. Nothing is raised, whatever `raw` is."""
+    """Return the form to send to the runner. Never raises, whatever `raw` is."""
     if type(raw) is RawEvent and _is_whole(raw):
         return Text(raw.data, raw.lane, raw.position)
     try:
-        packed, plain, trouble = *_pickled(raw), ""
-    except BaseException as error:  # a class of the user's may raise anything, also SystemExit
-        packed, plain, trouble = None, False, f"It cannot be pickled: {mask(describe_error(error))}"
+        packed, plain, no_pickle = *_pickled(raw), ""
+    except BaseException as error:  # a user's class may raise anything, including SystemExit
+        packed, plain, no_pickle = None, False, f"It cannot be pickled: {mask(describe_error(error))}"
     if packed is not None and isinstance(raw, RawEvent) and _is_whole(raw):
         return Text(raw.data, raw.lane, raw.position, packed)
-    text, no_text = _tried(lambda: to_text(raw))
+    text, no_text = _attempt(lambda: to_text(raw))
     if plain and text is not None and text.startswith(VALUE_MARK):
         return Value(text[1:].encode())
-    event, no_event = _tried(lambda: raw if isinstance(raw, RawEvent) else encoded(raw, lane, position))
+    event, no_event = _attempt(lambda: raw if isinstance(raw, RawEvent) else encoded(raw, lane, position))
     json = event.data if event is not None and type(event.data) is bytes else None
     if json is None and not no_event:
         no_event = "Its data is not bytes."
     if text is not None and len(text) + len(json or b"") > MAX_RAW_BYTES:
         text = json = None
         no_text = no_event = _too_long(MAX_RAW_BYTES)
-    return Opaque(PackedEvent(packed, json, text, (trouble, no_event, no_text), describe_value(raw)))
+    return Opaque(PackedEvent(packed, json, text, (no_pickle, no_event, no_text), describe_value(raw)))
 
 
 def unpack(packed: Packed) -> Any:
-    """Return the raw event as the runner holds it."""
+    """Return the raw event in the form that the runner uses."""
     if isinstance(packed, Value):
         return _decode(packed.json)
     if isinstance(packed, Opaque):
@@ -91,20 +91,20 @@ def unpack(packed: Packed) -> Any:
 
 
 def size_of(packed: Packed) -> int:
-    """Return about how many bytes it has."""
+    """Return the approximate size in bytes."""
     if isinstance(packed, Text):
         return len(packed.data) + len(packed.packed or b"")
     return len(packed.json) if isinstance(packed, Value) else packed.event.__sizeof__()
 
 
 def _is_whole(raw: RawEvent) -> bool:
-    """Whether its fields are what they should be, and not too long."""
+    """Return whether the fields have valid types and sizes."""
     try:
         data, lane, position = raw.data, raw.lane, raw.position
         if type(data) is not bytes or type(lane) is not str or type(position) is not int:
             return False
         return len(data) <= MAX_RAW_BYTES and position.bit_length() < 64 and (lane.isascii() or len(lane.encode()) > 0)
-    except BaseException:  # one that has not all of them, or half a surrogate pair
+    except BaseException:  # a field may be missing, or have half a surrogate pair
         return False
 
 
@@ -118,7 +118,7 @@ def _pickled(raw: Any) -> tuple[bytes, bool]:
     return packed, pickler.plain
 
 
-def _tried(make: Any) -> tuple[Any, str]:
+def _attempt(make: Any) -> tuple[Any, str]:
     try:
         return make(), ""
     except MalformedEvent as error:

@@ -1,7 +1,8 @@
-"""What a runner and the process of a user's producer say to each other. Pure.
+"""Messages between a runner and the process of a user's producer. Pure.
 
-A producer is known by its *turn*. It reads ahead of the runner as far as `ReadOn` allows. What the broker needs to be advanced stays with
-the producer; the runner knows it by its number, and each lane too. A call (`Advance`, `CloseProducer`) ends with one `CallEnded`.
+A producer is identified by its *turn*. It reads ahead of the runner as far as `ReadOn` allows. The broker payloads that
+`advance` needs stay with the producer. The runner knows each raw event and each lane by a number. A call (`Advance`,
+`CloseProducer`) ends with one `CallEnded`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from headrace.triggerer.ipc.packing import Opaque, Text, Value
 
 
 class _Command(msgspec.Struct, array_like=True, tag=True):
-    """One thing for the process of a producer to do."""
+    """One command for the process of a producer."""
 
 
 class OpenProducer(_Command):
-    """Make the producer of a stream, as the trigger class makes it of these keyword arguments (JSON), and read.
+    """Create the producer of a stream from the trigger class and its keyword arguments (JSON), and read.
 
-    `producer_id` is what the pulse shows while its code runs.
+    The shared heartbeat shows `producer_id` while the producer's code runs.
     """
 
     turn: int
@@ -32,7 +33,7 @@ class OpenProducer(_Command):
 
 
 class ReadOn(_Command):
-    """The runner has taken so many raw events more, of so many bytes."""
+    """Allow the producer to read this many more raw events and bytes."""
 
     turn: int
     events: int
@@ -40,13 +41,13 @@ class ReadOn(_Command):
 
 
 class StopReading(_Command):
-    """Cancel the reading."""
+    """Cancel reading."""
 
     turn: int
 
 
 class Advance(_Command):
-    """Call `advance`: the numbers of the raw events, and of each outcome the counts: acked, failed, rejected, spilled."""
+    """Call `advance` with these raw events and, for each, its counts: acked, failed, rejected, spilled."""
 
     turn: int
     call: int
@@ -55,7 +56,7 @@ class Advance(_Command):
 
 
 class CloseProducer(_Command):
-    """Call `aclose`, and forget the producer."""
+    """Call `aclose`, and drop the producer."""
 
     turn: int
     call: int
@@ -68,22 +69,22 @@ class CancelCall(_Command):
     call: int
 
 
-class AskLanes(_Command):
-    """Ask the producer where these lanes end and are committed, and what it cannot read."""
+class QueryLanes(_Command):
+    """Query the end and the committed position of these lanes, and the read errors of the producer."""
 
     turn: int
     lanes: list[int]
 
 
-ProducerCommand: TypeAlias = OpenProducer | ReadOn | StopReading | Advance | CloseProducer | CancelCall | AskLanes
+ProducerCommand: TypeAlias = OpenProducer | ReadOn | StopReading | Advance | CloseProducer | CancelCall | QueryLanes
 
 
 class _Step(msgspec.Struct, array_like=True, tag=True):
-    """One thing that a producer did."""
+    """One result of a producer."""
 
 
 class Item(msgspec.Struct, array_like=True):
-    """One raw event; `lane` is the number of its lane, or why there is none."""
+    """One raw event. `lane` is the number of its lane, or the failure of `get_advance_lane`."""
 
     number: int
     lane: int | Failure
@@ -92,7 +93,7 @@ class Item(msgspec.Struct, array_like=True):
 
 
 class Yielded(_Step):
-    """The producer yielded these; `lanes` are the names of those that are new."""
+    """The producer yielded these raw events. `lanes` has the names of new lanes."""
 
     turn: int
     lanes: dict[int, str]
@@ -100,7 +101,7 @@ class Yielded(_Step):
 
 
 class ReadingEnded(_Step):
-    """The reading is over: it was cancelled, failed, or returned."""
+    """Reading ended: it was cancelled, failed, or returned."""
 
     turn: int
     failure: Failure | None
@@ -108,17 +109,17 @@ class ReadingEnded(_Step):
 
 
 class CallEnded(_Step):
-    """A call is over. `gone`: lanes of which nothing is left."""
+    """A call ended. `released` has the lanes without unadvanced raw events."""
 
     turn: int
     call: int
     failure: Failure | None
     cancelled: bool
-    gone: list[int]
+    released: list[int]
 
 
 class LaneAnswer(msgspec.Struct, array_like=True):
-    """Where a lane ends and is committed, or why that is not known."""
+    """The end and the committed position of a lane, or why they are unknown."""
 
     lane: int
     end: int | Failure | None
@@ -126,7 +127,7 @@ class LaneAnswer(msgspec.Struct, array_like=True):
 
 
 class LanesAnswered(_Step):
-    """What the producer says of some lanes, and what it cannot read."""
+    """The producer's answers about lanes, and its read errors."""
 
     turn: int
     lanes: list[LaneAnswer]

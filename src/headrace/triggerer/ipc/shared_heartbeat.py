@@ -1,7 +1,8 @@
-"""What the supervisor sees of a runner that cannot speak: two numbers in memory that both processes share.
+"""Two numbers in memory that supervisor and runner share; they show the state of a runner whose loop is blocked.
 
-The law: the runner's loop writes, the supervisor only reads. `beats` rises while the loop goes on; `running` is the id of the trigger whose
-code holds the loop now, 0 between them. A socket could not tell: the loop that would write to it is what is blocked.
+Invariant: the runner's loop writes, the supervisor only reads. `beats` rises while the loop turns. `running` is the id
+of the trigger whose code holds the loop now, 0 if there is none. A socket could not show this, because the blocked loop
+is the one that would write to it.
 """
 
 from __future__ import annotations
@@ -17,44 +18,44 @@ from headrace.triggerer.context import TriggerContext, current_trigger
 T = TypeVar("T")
 
 EXITS: Final = (SystemExit, KeyboardInterrupt)
-"""What ends a process where asyncio does not catch it. A trigger that raises one of these fails, and nothing else does."""
+"""Exceptions that end a process because asyncio does not catch them. A trigger that raises one fails, and the process continues."""
 
 SIZE: Final = 16
-EVERY: Final = 0.2
-"""Seconds between two beats."""
+BEAT_SECONDS: Final = 0.2
+"""Interval between two beats."""
 
 
 class TriggerExited(RuntimeError):
-    """A trigger raised what is no `Exception`: `SystemExit` (as `sys.exit` and argparse do), `KeyboardInterrupt` and the like."""
+    """A trigger raised a `BaseException` such as `SystemExit` (`sys.exit`, argparse) or `KeyboardInterrupt`."""
 
     def __init__(self, cause: BaseException) -> None:
         code = getattr(cause, "code", None)
-        shown = code if isinstance(code, int | str) else ""
-        super().__init__(f"The trigger raised {type(cause).__name__}({shown}). It cannot end its process: raise an exception instead.")
+        text = code if isinstance(code, int | str) else ""
+        super().__init__(f"The trigger raised {type(cause).__name__}({text}). It cannot end its process: raise an exception instead.")
 
 
 class SharedHeartbeat:
-    """The two numbers. Without a `file` they are this process's own."""
+    """The two numbers. Without a `file`, they are private to this process."""
 
     def __init__(self, file: int = -1) -> None:
         self.numbers = memoryview(mmap.mmap(file, SIZE)).cast("Q")
 
     @property
     def beats(self) -> int:
-        """How often the loop has turned, or code of a trigger's has given it back: of many that are busy, none blocks it."""
+        """Count of loop turns and of trigger steps that ended. Many busy triggers together do not look like a blocked loop."""
         return int(self.numbers[0])
 
     @property
     def running(self) -> int | None:
-        """The id of the trigger whose code runs, or None if none does."""
+        """The id of the trigger whose code runs, or None."""
         return int(self.numbers[1]) or None
 
     @contextmanager
     def at(self, trigger_id: int) -> Iterator[None]:
-        """Say that a trigger's code runs, in synchronous code. A process that dies in it leaves its id.
+        """Mark a trigger's synchronous code as running. If the process dies in this block, the id stays visible.
 
         Raises:
-            TriggerExited: The code raised what is no `Exception`, such as one of `EXITS`; no task would catch it here.
+            TriggerExited: The code raised a `BaseException`, such as one of `EXITS`, which no task would catch here.
         """
         self.numbers[1] = trigger_id
         try:
@@ -67,19 +68,19 @@ class SharedHeartbeat:
             _end_step(self.numbers)
 
     def start(self) -> None:
-        """Beat from now on, for as long as the running loop turns, and know whatever a trigger starts as that trigger's."""
+        """Beat while the running loop turns, and attribute every task that a trigger starts to this trigger."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(self.task)
         self._beat(loop)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self.numbers[0] += 1
-        loop.call_later(EVERY, self._beat, loop)
+        loop.call_later(BEAT_SECONDS, self._beat, loop)
 
     def task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any
     ) -> asyncio.Task[T]:
-        """A task factory: whatever a trigger starts is known as that trigger's."""
+        """Create a task (a task factory). A task that a trigger starts is attributed to this trigger."""
         running = current_trigger.get() if options.get("context") is None else options["context"].get(current_trigger)
         return asyncio.Task(coroutine if running is None else TrackedCoroutine(coroutine, self, running), loop=loop, **options)
 
@@ -90,19 +91,19 @@ def _end_step(numbers: memoryview) -> None:
 
 
 class TrackedCoroutine(Coroutine[Any, Any, T]):
-    """A coroutine of a trigger's: the pulse shows it, whenever it is at work."""
+    """A coroutine of a trigger. The heartbeat shows the trigger while the coroutine runs."""
 
     __slots__ = ("_coroutine", "_numbers", "_trigger_id")
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T], pulse: SharedHeartbeat, running: TriggerContext
+        self, coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T], heartbeat: SharedHeartbeat, running: TriggerContext
     ) -> None:
         self._coroutine: Any = coroutine
-        self._numbers = pulse.numbers
+        self._numbers = heartbeat.numbers
         self._trigger_id = running.trigger_id
 
     def send(self, value: Any) -> Any:
-        """Go on."""
+        """Resume the coroutine."""
         self._numbers[1] = self._trigger_id
         try:
             return self._coroutine.send(value)
@@ -112,7 +113,7 @@ class TrackedCoroutine(Coroutine[Any, Any, T]):
             _end_step(self._numbers)
 
     def throw(self, *error: Any) -> Any:
-        """Go on with an exception."""
+        """Raise an exception in the coroutine."""
         self._numbers[1] = self._trigger_id
         try:
             return self._coroutine.throw(*error)
@@ -122,7 +123,7 @@ class TrackedCoroutine(Coroutine[Any, Any, T]):
             _end_step(self._numbers)
 
     def close(self) -> None:
-        """End."""
+        """Close the coroutine."""
         self._coroutine.close()
 
     def __await__(self) -> Any:

@@ -1,9 +1,10 @@
-"""What a runner and one of its trigger processes say to each other, in batches. Pure.
+"""Messages between a runner and one of its trigger processes, in batches. Pure.
 
-A *turn* is one life of one trigger's filter or `run()`. The trigger process reads ahead: `Deliver` gives a turn raw events before it has
-asked for them, and each `Next` goes on to the oldest of these. Where the runner has taken back what it gave (it was spilled meanwhile), it
-says `Reset` and counts the turn's *generation* up: what the turn still says under an older one is of no account. A filter that is at a raw
-event when the `Reset` arrives belongs to the older generation until it pulls the next.
+A *turn* is one execution of a trigger's filter or `run()`. The trigger process reads ahead: `Raw` delivers raw events
+to a turn before it requests them, and each `Next` moves on to the oldest of these. If the runner has withdrawn a
+delivered raw event (it was spilled meanwhile), it sends `Reset` and increments the turn's *generation*: later steps of
+an older generation are ignored. A filter that processes a raw event when the `Reset` arrives stays in the older
+generation until it requests the next one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from headrace.triggerer.ipc.producer_messages import ProducerCommand, ProducerSt
 
 
 class _Command(msgspec.Struct, array_like=True, tag=True):
-    """One thing for a trigger process to do."""
+    """One command for a trigger process."""
 
 
 class Begin(_Command):
-    """Run a trigger; `workload` is its `RunTrigger` as JSON. `acks`: it filters a stream that can be refused, or None if it polls alone."""
+    """Run a trigger. `workload` is its `RunTrigger` as JSON. `acks`: whether its stream supports rejection, or None if it polls alone."""
 
     turn: int
     workload: bytes
@@ -29,14 +30,14 @@ class Begin(_Command):
 
 
 class Reset(_Command):
-    """Drop what the turn has not begun with; the next raw event is asked for already."""
+    """Drop the raw events that the turn has not begun. The next raw event counts as requested."""
 
     turn: int
     generation: int
 
 
 class Close(_Command):
-    """Raise this in the filter, in the place of raw events: the stream has ended, or has failed the subscriber."""
+    """Raise this in the filter instead of delivering raw events: the stream has ended, or has failed the subscriber."""
 
     turn: int
     kind: str
@@ -50,33 +51,33 @@ class Cancel(_Command):
 
 
 class Release(_Command):
-    """Forget a trigger, which has no turn; call its `cleanup` where a run does not still wait for it.
+    """Unload a trigger without a turn, and call its `cleanup` unless a task run still waits for it.
 
-    `workload`: nothing waits for it any more, and it is to be made for that where it is not here.
+    `workload`: no task run waits for it any more. If the trigger is not loaded here, load it for the cleanup.
     """
 
     trigger_id: int
     workload: bytes | None
 
 
-class Room(_Command):
-    """Whether triggers may fire on: the outbox is bounded."""
+class OutboxCapacity(_Command):
+    """Whether triggers may fire: the outbox is bounded."""
 
-    there: bool
+    available: bool
 
 
 class Describe(_Command):
-    """Make the producer of a trigger's stream, and say whether it is one of Headrace's own; `workload` is the trigger's `RunTrigger`."""
+    """Create the producer of a trigger's stream, and report whether it is built in. `workload` is the trigger's `RunTrigger`."""
 
     turn: int
     workload: bytes
 
 
-Command: TypeAlias = Begin | Reset | Close | Cancel | Release | Room | Describe | ProducerCommand
+Command: TypeAlias = Begin | Reset | Close | Cancel | Release | OutboxCapacity | Describe | ProducerCommand
 
 
 class Raw(msgspec.Struct, array_like=True):
-    """One raw event. `data` is that of a `RawEvent`, or, where it is `pickled`, what another producer yielded."""
+    """One raw event. `data` is that of a `RawEvent`; if `pickled`, it is the pickle of another producer's value."""
 
     data: bytes
     lane: str
@@ -85,7 +86,7 @@ class Raw(msgspec.Struct, array_like=True):
 
 
 class Commands(msgspec.Struct, array_like=True, tag=True):
-    """Runner: do these; then deliver: each `(turn, index)` gives a turn one of the raw events."""
+    """Runner: execute the commands, then deliver. Each `(turn, index)` delivers one of the raw events to a turn."""
 
     commands: list[Command]
     raws: list[Raw]
@@ -97,37 +98,32 @@ class Ready(msgspec.Struct, array_like=True, tag=True):
 
 
 class _Step(msgspec.Struct, array_like=True, tag=True):
-    """One thing that a turn did."""
+    """One result of a turn."""
 
 
 class Next(_Step):
-    """It is done with the raw event before, and goes on to the next."""
+    """The filter has finished its raw event and requests the next."""
 
     turn: int
     generation: int
 
 
 class Fired(_Step):
-    """It yielded a trigger event; `payload` is JSON, `occurred` ISO 8601.
+    """The trigger yielded an event. `payload` is JSON; `fields` are texts by the names of `EventFields`, `occurred` in ISO 8601.
 
-    Without a payload it cannot be stored, for this `reason`, and `shown` is how it prints.
+    Without a payload, the event cannot be stored for this `reason`, and `preview` is its printed form.
     """
 
     turn: int
     generation: int
     payload: bytes | None
-    id: str | None
-    subject: str | None
-    occurred: str | None
-    follows: str | None
-    kind: str | None
-    source: str | None
+    fields: dict[str, str]
     reason: str = ""
-    shown: str = ""
+    preview: str = ""
 
 
-class Refused(_Step):
-    """It refused the raw event that it is at."""
+class Rejected(_Step):
+    """The filter rejected its current raw event."""
 
     turn: int
     generation: int
@@ -135,7 +131,7 @@ class Refused(_Step):
 
 
 class Ended(_Step):
-    """It returned, or failed; `loaded`: the trigger itself was made."""
+    """The turn returned or failed. `loaded`: the trigger itself was created."""
 
     turn: int
     generation: int
@@ -144,24 +140,24 @@ class Ended(_Step):
 
 
 class Released(_Step):
-    """A trigger's `cleanup` has returned, or failed."""
+    """A trigger's `cleanup` returned or failed."""
 
     trigger_id: int
     failure: Failure | None
 
 
 class Described(_Step):
-    """Headrace's upstream that reads the trigger's stream, with its arguments as JSON, or None if the producer is a user's."""
+    """The built-in upstream of the trigger's stream, with its arguments as JSON, or None if the producer is a user's."""
 
     turn: int
     classpath: str | None
     kwargs: bytes
 
 
-Step: TypeAlias = Next | Fired | Refused | Ended | Released | Described | ProducerStep
+Step: TypeAlias = Next | Fired | Rejected | Ended | Released | Described | ProducerStep
 
 
 class Steps(msgspec.Struct, array_like=True, tag=True):
-    """Trigger process: these were done, in order."""
+    """Trigger process: these steps happened, in this order."""
 
     steps: list[Step]

@@ -1,4 +1,4 @@
-"""Items to store, in order, bounded: fired events, and the receipts of events that were stored before."""
+"""Bounded queue of items to store, in order: fired events, dead letters, spills and receipts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from headrace.wire.custody.receipts import Receipt
 
 Item: TypeAlias = EventItem | DeadLetterItem | SpillItem | Receipt
 
-_RECEIPT_BYTES = 256  # more or less; what counts is that they count
+_RECEIPT_BYTES = 256  # an estimate; receipts must count towards the limit
 
 
 def triggers_of(item: Item) -> Sequence[int]:
-    """Return the triggers that an item names: it is stored only while this job may speak for all of them."""
+    """Return the triggers that an item names. It is stored only while this job holds the leases of all of them."""
     if isinstance(item, EventItem):
         return item.firings
     return [*item.owed, *(answers.trigger_id for answers in item.answers)] if isinstance(item, Receipt) else item.triggers
@@ -31,9 +31,9 @@ def triggers_of(item: Item) -> Sequence[int]:
 
 @dataclass(slots=True, eq=False)
 class OutboxItem:
-    """One item to store. `seq` is what the shared stream waits for, `stored` who else does; None if nobody waits.
+    """One item to store. The shared stream waits for `seq`, another caller for `stored`; each may be None.
 
-    `order` is its place in the outbox, which it keeps when it is put back.
+    `order` is its position in the outbox, which it keeps when it is requeued.
     """
 
     item: Item
@@ -41,37 +41,38 @@ class OutboxItem:
     stored: asyncio.Future[ReceiptStatus] | None = None
     order: int = 0
     fenced_at: float | None = None
-    """When it was fenced first, by the loop's clock."""
+    """Time of the first fencing, by the loop's clock."""
 
     def settle(self, status: ReceiptStatus) -> None:
-        """Tell who waits what became of the item."""
+        """Report the item's status to the waiting caller."""
         if self.stored is not None and not self.stored.done():
             self.stored.set_result(status)
 
 
 class Outbox:
-    """Two queues: of spills, and of all other items. `put` never waits, and `room` does.
+    """Two queues: one of spills, one of all other items. `put` never waits; `wait_capacity` does.
 
-    Shared streams bound what they have outstanding, so they `put`; triggers that poll alone wait for `room` after each event.
-    A stuck trigger spills every raw event of its stream, and the other triggers' events must not wait behind these: spills travel alone.
-    A spill overtakes nothing: were it durable before an older item of its trigger, a crash would bring that item after the spill.
+    Shared streams limit their unresolved raw events, so they only `put`. Triggers that poll alone call `wait_capacity`
+    after each event. A stuck trigger spills every raw event of its stream. Events of other triggers must not wait
+    behind these, so spills travel in batches of their own. A spill never overtakes an older item: were it durable
+    before an older item of its trigger, a crash would deliver that item after the spill.
     """
 
     def __init__(self, bound: int = 8192, budget: MemoryBudget | None = None) -> None:
         self._bound = bound
-        self._last = 0
+        self._last_order = 0
         self.budget = budget or MemoryBudget()
-        self.held = 0
-        """The bytes of what is queued, or fenced."""
+        self.held_bytes = 0
+        """Bytes of the queued and the fenced items."""
         self._fenced: list[OutboxItem] = []
         self._items: deque[OutboxItem] = deque()
         self._spills: deque[OutboxItem] = deque()
         self._items_sent: Sequence[OutboxItem] = ()
         self._spills_sent: Sequence[OutboxItem] = ()
-        self._filled = asyncio.Event()
-        self._spilled = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._item_added = asyncio.Event()
+        self._spill_added = asyncio.Event()
+        self._has_capacity = asyncio.Event()
+        self._has_capacity.set()
 
     def __len__(self) -> int:
         return len(self._items) + len(self._spills)
@@ -82,131 +83,131 @@ class Outbox:
 
     @property
     def sent(self) -> Iterator[OutboxItem]:
-        """What was taken and is not answered yet."""
+        """Items that were taken and have no answer yet."""
         return chain(self._items_sent, self._spills_sent)
 
     @property
     def fenced(self) -> Sequence[OutboxItem]:
-        """What was refused under its leases, and waits for others."""
+        """Items that were fenced under old leases and wait for new ones."""
         return self._fenced
 
     def fence(self, pending: OutboxItem) -> None:
         """Hold a taken item until `take_fenced`."""
         self._fenced.append(pending)
-        self._weigh(_held(pending.item))
+        self._change_bytes(_memory_bytes(pending.item))
 
     def take_fenced(self) -> list[OutboxItem]:
-        """Return what was fenced, and count it no more."""
+        """Remove and return the fenced items."""
         taken, self._fenced = self._fenced, []
-        self._weigh(-sum(_held(pending.item) for pending in taken))
+        self._change_bytes(-sum(_memory_bytes(pending.item) for pending in taken))
         return taken
 
     def put(self, pending: OutboxItem) -> None:
         """Add one item."""
-        self._last += 1
-        pending.order = self._last
+        self._last_order += 1
+        pending.order = self._last_order
         if isinstance(pending.item, SpillItem):
             self._spills.append(pending)
-            self._spilled.set()
+            self._spill_added.set()
         else:
             self._items.append(pending)
-            self._filled.set()
-        self._weigh(_held(pending.item))
+            self._item_added.set()
+        self._change_bytes(_memory_bytes(pending.item))
 
     def put_first(self, pending: OutboxItem) -> None:
-        """Add an item that nothing queued must come before: an upstream waits for it, and what it tells of is stored already."""
+        """Add an item before all queued ones. An upstream waits for it, and the events it accounts for are stored already."""
         self._items.appendleft(pending)
-        self._weigh(_held(pending.item))
-        self._filled.set()
+        self._change_bytes(_memory_bytes(pending.item))
+        self._item_added.set()
 
     def requeue(self, pendings: Iterable[OutboxItem]) -> None:
-        """Put items that were taken back to where they were: before all that was added after them."""
-        back = list(pendings)
-        if not back:
+        """Return taken items to their positions, before all items that were added after them."""
+        returned_items = list(pendings)
+        if not returned_items:
             return
-        spills = [one for one in back if isinstance(one.item, SpillItem)]
-        items = [one for one in back if not isinstance(one.item, SpillItem)]
+        spills = [one for one in returned_items if isinstance(one.item, SpillItem)]
+        items = [one for one in returned_items if not isinstance(one.item, SpillItem)]
         self._spills = deque(sorted(chain(spills, self._spills), key=attrgetter("order")))
         self._items = deque(sorted(chain(items, self._items), key=attrgetter("order")))
-        self._weigh(sum(_held(one.item) for one in back))
+        self._change_bytes(sum(_memory_bytes(one.item) for one in returned_items))
         if self._items:
-            self._filled.set()
-        self._spilled.set()
+            self._item_added.set()
+        self._spill_added.set()
 
     @property
     def is_full(self) -> bool:
-        """Whether `room` waits."""
-        return not self._room.is_set()
+        """Whether `wait_capacity` would wait."""
+        return not self._has_capacity.is_set()
 
-    async def room(self) -> None:
-        """Wait until fewer than `bound` items are queued, in less than half of the budget's bytes."""
-        await self._room.wait()
+    async def wait_capacity(self) -> None:
+        """Wait until fewer than `bound` items are queued, in less than half of the memory budget."""
+        await self._has_capacity.wait()
 
-    async def take(self, most: int, most_bytes: int) -> list[OutboxItem]:
-        """Wait for an item that is no spill; return at most `most` of them and, beyond the first, at most `most_bytes` of payload.
+    async def take(self, max_items: int, max_bytes: int) -> list[OutboxItem]:
+        """Wait for an item other than a spill. Return up to `max_items` and, beyond the first, up to `max_bytes` of payload.
 
-        What was taken before is answered, or put back.
+        All items of the previous call must have been answered or requeued.
         """
         self._items_sent = ()
-        self._spilled.set()
-        await self._filled.wait()
-        self._items_sent = taken = self._move(self._items, most, most_bytes)
+        self._spill_added.set()
+        await self._item_added.wait()
+        self._items_sent = taken = self._move(self._items, max_items, max_bytes)
         if not self._items:
-            self._filled.clear()
+            self._item_added.clear()
         return taken
 
-    async def take_spills(self, most: int, most_bytes: int, linger: float) -> list[OutboxItem]:
-        """Wait for spills, `linger` seconds more for others unless `most` are there; return as many as `take` does.
+    async def take_spills(self, max_items: int, max_bytes: int, linger: float) -> list[OutboxItem]:
+        """Wait for spills; return as many as `take` does. If there are fewer than `max_items`, wait `linger` more seconds for others.
 
-        All that is older than they are is answered.
+        All older items have been answered.
         """
         self._spills_sent = ()
         if not self._spills:
             await self._wait_for_spills()
-        if len(self._spills) < most:
+        if len(self._spills) < max_items:
             await asyncio.sleep(linger)
         while not self._spills or self._spills[0].order > self._oldest():
             await self._wait_for_spills()
-        self._spills_sent = taken = self._move(self._spills, most, most_bytes, self._oldest())
+        self._spills_sent = taken = self._move(self._spills, max_items, max_bytes, self._oldest())
         return taken
 
     async def _wait_for_spills(self) -> None:
-        self._spilled.clear()
-        await self._spilled.wait()
+        self._spill_added.clear()
+        await self._spill_added.wait()
 
     def _oldest(self) -> float:
-        """Return the order of the oldest item that is not answered; receipts, which come first, have none."""
+        """Return the order of the oldest unanswered item. Receipts, which come first, have no order."""
         return min(next((one.order for one in queue if one.order), inf) for queue in (self._items_sent, self._items))
 
-    def _move(self, queue: deque[OutboxItem], most: int, most_bytes: int, before: float = inf) -> list[OutboxItem]:
-        """Take items that were put before order `before`, at most `most` and, beyond the first, at most `most_bytes`."""
+    def _move(self, queue: deque[OutboxItem], max_items: int, max_bytes: int, before: float = inf) -> list[OutboxItem]:
+        """Remove items from a queue: orders below `before`, up to `max_items` and, beyond the first, up to `max_bytes`."""
         taken: list[OutboxItem] = []
         size = 0
-        while queue and len(taken) < most and queue[0].order < before:
-            size += _size(queue[0].item)
-            if taken and size > most_bytes:
+        while queue and len(taken) < max_items and queue[0].order < before:
+            size += _payload_bytes(queue[0].item)
+            if taken and size > max_bytes:
                 break
             taken.append(queue.popleft())
-        self._weigh(-sum(_held(pending.item) for pending in taken))
+        self._change_bytes(-sum(_memory_bytes(pending.item) for pending in taken))
         return taken
 
-    def _weigh(self, change: int) -> None:
-        self.held += change
+    def _change_bytes(self, change: int) -> None:
+        self.held_bytes += change
         self.budget.change(change)
-        if len(self) < self._bound and self.held < self.budget.limit // 2:
-            self._room.set()
+        if len(self) < self._bound and self.held_bytes < self.budget.limit // 2:
+            self._has_capacity.set()
         else:
-            self._room.clear()
+            self._has_capacity.clear()
 
 
-def _held(item: Item) -> int:
-    """Return how many bytes the text of an item holds in memory: of one that is not ASCII up to four for each character."""
+def _memory_bytes(item: Item) -> int:
+    """Return the bytes that an item's text holds in memory: up to four for each character if it is not ASCII."""
     if isinstance(item, Receipt):
         return _RECEIPT_BYTES
     return getsizeof(item.payload if isinstance(item, EventItem) else item.raw)
 
 
-def _size(item: Item) -> int:
+def _payload_bytes(item: Item) -> int:
     if isinstance(item, Receipt):
         return _RECEIPT_BYTES
     return len(item.payload) if isinstance(item, EventItem) else len(item.raw)

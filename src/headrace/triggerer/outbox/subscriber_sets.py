@@ -1,6 +1,7 @@
-"""Define subscriber sets with the api.
+"""Define subscriber sets with the API.
 
-Each as the difference from the one before, so that a receipt costs the same however many triggers owe it.
+Each definition is the difference from the previous set, so the cost of a receipt does not depend on the number of
+triggers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from headrace.core.ledger.subscriber_sets import EMPTY, digest_text, subscriber_
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import retry_until_available
+from headrace.wire.calls.execution import DEFINE_SUBSCRIBER_SET
 from headrace.wire.custody.receipts import MAX_MEMBERS, SubscriberSetDefinition
 
-_MOST_KNOWN = 16  # subscriber sets of one stream: those that receipts under way may still name
+_MAX_KNOWN = 16  # subscriber sets of one stream that receipts in flight may still name
 
 
 class SubscriberSet(NamedTuple):
-    """A set of triggers that the api knows by its digest."""
+    """A set of triggers, known to the API by its digest."""
 
     owed: tuple[int, ...]
     digest: int
@@ -35,30 +37,30 @@ class _Stream:
 
 
 class SubscriberSets:
-    """The subscriber sets of this process's streams, the last of each."""
+    """The latest subscriber sets of this process's streams."""
 
     def __init__(self, api: TriggererApi) -> None:
         self._api = api
         self._streams: dict[str, _Stream] = defaultdict(_Stream)
 
-    async def defined(self, stream: str, owed: tuple[int, ...]) -> str:
-        """Return the digest of the subscriber set with these members, once the api knows it.
+    async def define(self, stream: str, owed: tuple[int, ...]) -> str:
+        """Define the subscriber set with these members if necessary, and return its digest.
 
         Raises:
-            ApiRefused: The api does not take the definition.
+            ApiRefused: The API does not accept the definition.
         """
         of = self._streams[stream]
         async with of.lock:
             digest = _known(of.known, owed)
             if digest is None:
-                digest = await self._define(of, stream, owed)
+                digest = await self._define_next(of, stream, owed)
         return digest_text(digest)
 
-    def forget(self, stream: str) -> None:
-        """Define the subscriber sets of this stream again: the api does not know one of them any more."""
+    def reset(self, stream: str) -> None:
+        """Define the subscriber sets of this stream again, because the API no longer knows one of them."""
         self._streams[stream].known.clear()
 
-    async def _define(self, of: _Stream, stream: str, owed: tuple[int, ...]) -> int:
+    async def _define_next(self, of: _Stream, stream: str, owed: tuple[int, ...]) -> int:
         base = of.known[-1] if of.known else SubscriberSet((), EMPTY)
         digest = await self._extend(stream, base, owed)
         if digest is None:
@@ -66,11 +68,11 @@ class SubscriberSets:
             digest = await self._extend(stream, SubscriberSet((), EMPTY), owed)
         if digest is None:
             raise ApiRefused(f"The API does not accept the subscriber set of {len(owed):,} triggers of {stream}.", problem="invalid")
-        of.known = [*of.known[1 - _MOST_KNOWN :], SubscriberSet(owed, digest)]
+        of.known = [*of.known[1 - _MAX_KNOWN :], SubscriberSet(owed, digest)]
         return digest
 
     async def _extend(self, stream: str, base: SubscriberSet, owed: tuple[int, ...]) -> int | None:
-        """Define the subscriber set in steps of bounded size. Return None if the api does not know the base (any more)."""
+        """Define the subscriber set in steps of bounded size. Return None if the API does not know the base."""
         digest = base.digest
         for joined, departed in _steps(base.owed, owed):
             after = subscriber_set_digest(joined, departed, digest)
@@ -81,7 +83,7 @@ class SubscriberSets:
                 joined=joined,
                 departed=departed,
             )
-            answer = await retry_until_available(partial(self._api.define_subscriber_set, subscriber_set), "subscriber_set")
+            answer = await retry_until_available(partial(self._api.request, DEFINE_SUBSCRIBER_SET, subscriber_set), "subscriber_set")
             if not answer.defined:
                 return None
             digest = after
@@ -89,7 +91,7 @@ class SubscriberSets:
 
 
 def _known(subscriber_sets: list[SubscriberSet], owed: tuple[int, ...]) -> int | None:
-    """Return the digest of a subscriber set that is defined; mostly `owed` is the very tuple of the last, which costs no comparison."""
+    """Return the digest of a defined subscriber set, or None. Usually `owed` is the same tuple as before, which needs no comparison."""
     for subscriber_set in reversed(subscriber_sets):
         if subscriber_set.owed is owed:
             return subscriber_set.digest
@@ -97,7 +99,7 @@ def _known(subscriber_sets: list[SubscriberSet], owed: tuple[int, ...]) -> int |
 
 
 def _steps(base: tuple[int, ...], owed: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield who joins and who departs, a bounded number at a time."""
+    """Yield members that join and members that depart, in chunks of bounded size."""
     before, after = set(base), set(owed)
     joined, departed = sorted(after - before), sorted(before - after)
     for start in range(0, max(len(joined), len(departed)), MAX_MEMBERS):

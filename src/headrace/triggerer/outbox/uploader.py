@@ -1,4 +1,4 @@
-"""Send what triggers fired to the api, in batches that form while the batch before them is under way."""
+"""Send items of the outbox to the API. While one batch is in flight, the next one collects."""
 
 from __future__ import annotations
 
@@ -11,90 +11,93 @@ import structlog
 
 from headrace.errors import ApiRefused, ApiUnavailable, Fenced
 from headrace.retry import Backoff, retry_until_available
-from headrace.triggerer.outbox.dead_letters import instead_of, smallest
+from headrace.triggerer.outbox.dead_letters import replacement_for, shortest_replacement
 from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem, triggers_of
-from headrace.triggerer.side_by_side import until_one_ends
+from headrace.triggerer.task_groups import run_until_first_ends
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.events import BatchStored, DeadLetterItem, EventBatch, EventItem, ReceiptStatus
 from headrace.wire.custody.receipts import Receipt
 
-_MOST_FAILURES = 2  # answers 500 in a row, after which a batch is sent in parts
-_MOST_FAILURES_ALONE = 5  # and after which one item is taken for the cause, where the api takes something else
-_MOST_ITEMS = 2000
-_MOST_BYTES = 4 * 1024 * 1024
+_MAX_FAILURES = 2  # failures (status 5xx) in a row after which a batch is split
+_MAX_FAILURES_ALONE = 5  # failures of a single item after which the item is replaced, if the API accepts another one
+_MAX_ITEMS = 2000
+_MAX_BYTES = 4 * 1024 * 1024
 
 MAX_SPILLS: Final = 128
-"""Spills in one batch: an event that comes meanwhile waits for the transaction that stores them."""
+"""Spills in one batch: events wait for the transaction that stores the spills."""
 
 MAX_SPILL_BYTES: Final = 256 * 1024
-"""Raw text in one batch of spills, unless one spill alone has more."""
+"""Raw text in one batch of spills, unless a single spill is larger."""
 
 SPILL_LINGER_SECONDS: Final = 0.05
-"""A spill waits so long for others to travel with."""
+"""How long a spill waits for others to share its batch."""
 MAX_FENCED_SECONDS: Final = 30.0
-"""For so long a trigger that is to stop waits for an item that was fenced; a lease that is to come comes with a heartbeat."""
+"""How long a trigger that must stop waits for a fenced item. A new lease arrives with a heartbeat, which is sooner."""
 
 
-class Storing(Protocol):
-    """Stores a batch durably before it returns."""
+class BatchStore(Protocol):
+    """Stores a batch durably."""
 
     async def store(self, batch: EventBatch) -> BatchStored:
         """Store `batch` in one commit."""
         ...
 
 
-class Settling(Protocol):
-    """Is told what became of persist seqs."""
+class PersistenceListener(Protocol):
+    """Receives the results of persist seqs."""
 
     def confirm_persisted(self, seqs: Iterable[int]) -> None:
-        """The items behind `seqs` are durable."""
+        """Report that the items of `seqs` are durable."""
         ...
 
     def mark_rejected(self, seq: int) -> None:
-        """The item behind `seq` will be stored as a dead letter."""
+        """Report that the item of `seq` will be stored as a dead letter."""
         ...
 
 
 class Uploader:
-    """One batch of spills and one of all else in flight at a time.
+    """Sends one batch of spills and one batch of other items at a time.
 
-    Transient trouble keeps a batch, a permanent refusal is narrowed down to the items that cause it.
+    A transient error retries the batch. A permanent refusal bisects it down to the items that cause the refusal.
     """
 
-    def __init__(self, api: Storing, outbox: Outbox, settling: Settling, epochs: Callable[[Iterable[int]], dict[int, int]]) -> None:
+    def __init__(
+        self, api: BatchStore, outbox: Outbox, listener: PersistenceListener, epochs: Callable[[Iterable[int]], dict[int, int]]
+    ) -> None:
         self._api = api
         self._outbox = outbox
-        self._settling = settling
+        self._listener = listener
         self._epochs = epochs
         self._fenced_triggers: set[int] = set()
-        self._patience = Backoff()
+        self._backoff = Backoff()
         self._log = structlog.get_logger(__name__)
 
     async def run(self) -> None:
-        """Send without end.
+        """Send until cancelled.
 
         Raises:
-            Fenced: This job is over; nothing more of it may be stored.
+            Fenced: This job is over; the API stores nothing more of it.
         """
-        await until_one_ends({"uploader of items": self._send_items(), "uploader of spills": self._send_spills()})
+        await run_until_first_ends({"uploader of items": self._send_items(), "uploader of spills": self._send_spills()})
 
-    def unanswered(self, trigger_ids: Iterable[int]) -> set[int]:
-        """Return those of the triggers that something names which the api has not answered yet.
+    def pending_triggers(self, trigger_ids: Iterable[int]) -> set[int]:
+        """Return the given triggers that still have unacknowledged items.
 
-        What was fenced counts for a while: it may name a trigger whose new lease is yet to come, beside one whose last epoch still counts.
+        Fenced items count for `MAX_FENCED_SECONDS`: one may name a trigger whose new lease has not arrived, and a
+        second trigger whose last epoch is still valid.
         """
         since = asyncio.get_running_loop().time() - MAX_FENCED_SECONDS
         fenced = (one for one in self._outbox.fenced if one.fenced_at is None or one.fenced_at > since)
         owed = chain(self._outbox.sent, self._outbox, fenced)
         return set(trigger_ids) & {one for pending in owed for one in triggers_of(pending.item)}
 
-    def again(self) -> None:
-        """Send again what was fenced, before all that was fired after it: the leases are others now."""
+    def resend_fenced(self) -> None:
+        """Requeue the fenced items under the new leases, before all items that were fired later."""
         self._fenced_triggers.clear()
         self._outbox.requeue(self._without_stale(self._outbox.take_fenced()))
 
     def drop_stale(self) -> None:
-        """Drop what was fenced and can be stored under no lease of this job any more: it stays owed, and the upstream gives it again."""
+        """Drop fenced items that no lease of this job covers any more. They stay unadvanced, and the upstream delivers them again."""
         if self._outbox.fenced:
             self._fenced_triggers.clear()
             for pending in self._without_stale(self._outbox.take_fenced()):
@@ -105,7 +108,7 @@ class Uploader:
 
     async def _send_items(self) -> None:
         while True:
-            await self._send(await self._outbox.take(_MOST_ITEMS, _MOST_BYTES))
+            await self._send(await self._outbox.take(_MAX_ITEMS, _MAX_BYTES))
 
     async def _send_spills(self) -> None:
         while True:
@@ -114,7 +117,7 @@ class Uploader:
                 await self._send(spills)
 
     def _without_late_spills(self, taken: list[OutboxItem]) -> list[OutboxItem]:
-        """Return what may be sent: spills that come after a fenced item of one of their triggers wait with it, in their order."""
+        """Return the spills that may be sent. Spills after a fenced item of one of their triggers wait with it, in order."""
         if not self._fenced_triggers:
             return taken
         sent = []
@@ -132,42 +135,44 @@ class Uploader:
         self._fenced_triggers.update(triggers_of(pending.item))
 
     async def _send(self, batch: Sequence[OutboxItem]) -> None:
-        # a worklist, so that one poison item among 2,000 costs eleven more calls and no recursion
+        # A worklist: one unstorable item among 2,000 costs eleven more calls and no recursion.
         work = [list(batch)]
         while work:
             part = work.pop()
             try:
-                answer, sent = await self._stored(part)
+                answer, sent = await self._store(part)
             except Fenced:
                 raise
-            except ApiRefused as refusal:
-                work += _halves(part) or self._refused(part[0], str(refusal))
-            except ApiUnavailable as failure:  # it is not away: it fails on these
-                work += _halves(part) or await self._failed(part[0], str(failure))
+            except ApiRefused as error:
+                work += _halves(part) or self._replace_invalid(part[0], str(error))
+            except ApiUnavailable as failure:  # the API is available and fails on these items
+                work += _halves(part) or await self._replace_failing(part[0], str(failure))
             else:
-                refused, fenced = self._settle(part, answer, sent)
-                work += refused
+                replacements, fenced = self._settle(part, answer, sent)
+                work += replacements
                 if fenced:
-                    # What else there is of the same triggers must not be stored before that.
+                    # Other items of the same triggers must not be stored before the fenced ones.
                     self._outbox.requeue(pending for rest in work for pending in rest)
                     return
 
-    async def _stored(self, part: Sequence[OutboxItem]) -> tuple[BatchStored, dict[int, int]]:
-        """Return what became of each item, and the epochs under which it was sent."""
+    async def _store(self, part: Sequence[OutboxItem]) -> tuple[BatchStored, dict[int, int]]:
+        """Send a batch; return the API's answer and the epochs under which the batch was sent."""
         batch = self._batch(part)
-        most = _MOST_FAILURES if len(part) > 1 else _MOST_FAILURES_ALONE
-        return await retry_until_available(lambda: self._api.store(batch), f"batch of {len(part)}", most_failures=most), batch.epochs
+        max_failures = _MAX_FAILURES if len(part) > 1 else _MAX_FAILURES_ALONE
+        return await retry_until_available(
+            lambda: self._api.store(batch), f"batch of {len(part)}", most_failures=max_failures
+        ), batch.epochs
 
     def _batch(self, part: Sequence[OutboxItem]) -> EventBatch:
         events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
-        letters = [pending.item for pending in part if isinstance(pending.item, DeadLetterItem)]
+        dead_letters = [pending.item for pending in part if isinstance(pending.item, DeadLetterItem)]
         spills = [pending.item for pending in part if isinstance(pending.item, SpillItem)]
         receipts = [pending.item for pending in part if isinstance(pending.item, Receipt)]
         triggers = {one for pending in part for one in triggers_of(pending.item)}
-        return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=letters, spills=spills, receipts=receipts)
+        return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=dead_letters, spills=spills, receipts=receipts)
 
     def _settle(self, part: Sequence[OutboxItem], answer: BatchStored, sent: dict[int, int]) -> tuple[list[list[OutboxItem]], bool]:
-        """Tell who waits what became of each item; return the items to send instead of some, and whether one was fenced."""
+        """Report the status of each item. Return the items to send as replacements, and whether an item was fenced."""
         answers = {
             EventItem: iter(answer.events),
             DeadLetterItem: iter(answer.dead_letters),
@@ -176,26 +181,26 @@ class Uploader:
         }
         durable: list[int] = []
         fenced: list[OutboxItem] = []
-        instead: list[list[OutboxItem]] = []
+        replacements: list[list[OutboxItem]] = []
         for pending in part:
             status: ReceiptStatus = next(answers[type(pending.item)])
             if status == "invalid":
-                instead += self._refused(pending, "The api cannot store it as it is.")
+                replacements += self._replace_invalid(pending, "The api cannot store it as it is.")
             elif status == "fenced":
-                self._log.warning("fenced: not stored", what=named(pending.item))
+                self._log.warning("item fenced", what=describe_item(pending.item))
                 fenced.append(pending)
             else:
                 pending.settle(status)
                 if pending.seq is not None:
                     durable.append(pending.seq)
-        self._settling.confirm_persisted(durable)
-        self._keep(fenced, sent)
-        return instead, bool(fenced)
+        self._listener.confirm_persisted(durable)
+        self._hold_fenced(fenced, sent)
+        return replacements, bool(fenced)
 
-    def _keep(self, fenced: Sequence[OutboxItem], sent: dict[int, int]) -> None:
-        """Keep what was fenced: a trigger that only changed is leased to this job again, and what it answered is owed.
+    def _hold_fenced(self, fenced: Sequence[OutboxItem], sent: dict[int, int]) -> None:
+        """Hold fenced items. A trigger that only changed is leased to this job again, and its answers are still owed.
 
-        Where another triggerer has the lease, nothing comes of it, and the broker gives it this event.
+        If another triggerer has the lease, the items are dropped later, and the broker delivers the raw events to it.
         """
         for pending in fenced:
             pending.settle("fenced")
@@ -206,49 +211,51 @@ class Uploader:
             for pending in owed:
                 self._wait_for_leases(pending)
 
-    def _refused(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
-        """Return the items to send instead of an item that the API refuses."""
+    def _replace_invalid(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
+        """Return the items to send in place of an item that the API refuses."""
         item = pending.item
-        letter = instead_of(item, reason)
-        if letter is None:
-            # it cannot even be kept as it is: it stays owed, so the broker keeps it, and this is loud
-            self._log.error("refused by the api", what=named(item), reason=reason)
+        replacement = replacement_for(item, reason)
+        if replacement is None:
+            # It has no storable form. It stays unadvanced, so the broker keeps it, and this is logged as an error.
+            self._log.error("item refused", what=describe_item(item), reason=reason)
             pending.settle("invalid")
             return []
-        self._log.error("refused by the api, kept as a dead letter", what=named(item), letter=letter.id, reason=reason)
+        self._log.error("item refused, stored as a dead letter", what=describe_item(item), letter=replacement.id, reason=reason)
         if pending.seq is not None and not isinstance(item, DeadLetterItem):
-            self._settling.mark_rejected(pending.seq)
-        return [[OutboxItem(letter, pending.seq, pending.stored, pending.order)]]
+            self._listener.mark_rejected(pending.seq)
+        return [[OutboxItem(replacement, pending.seq, pending.stored, pending.order)]]
 
-    async def _failed(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
-        """Return the items to send instead of an item that the API fails on: it is the cause where the api takes something else."""
-        letter = smallest(pending.item)
-        probe = [] if letter is None else [OutboxItem(letter)]
+    async def _replace_failing(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
+        """Return the items to send in place of an item on which the API fails. The item is the cause if the API accepts a short one."""
+        replacement = shortest_replacement(pending.item)
+        probe = [] if replacement is None else [OutboxItem(replacement)]
         try:
             await retry_until_available(lambda: self._api.store(self._batch(probe)), "batch of 1", most_failures=1)
         except ApiUnavailable as failure:
-            wait = self._patience.next()
-            self._log.error("the api fails on everything, trying again", error=str(failure), retry_in=round(wait, 2))
+            wait = self._backoff.next()
+            self._log.error("API failing on all items, retrying", error=str(failure), retry_in=round(wait, 2))
             await asyncio.sleep(wait)
             return [[pending]]
-        self._patience.reset()
-        if letter is None:
-            return self._refused(pending, reason)
+        self._backoff.reset()
+        if replacement is None:
+            return self._replace_invalid(pending, reason)
         if pending.seq is not None and not isinstance(pending.item, DeadLetterItem):
-            self._settling.mark_rejected(pending.seq)
-        self._log.error("the api fails on it, kept as a dead letter", what=named(pending.item), letter=letter.id, reason=reason)
-        # The same letter once more, which is a duplicate now, or fenced: it is settled as every other.
-        return [[OutboxItem(letter, pending.seq, pending.stored, pending.order)]]
+            self._listener.mark_rejected(pending.seq)
+        self._log.error(
+            "item failed at the API, stored as a dead letter", what=describe_item(pending.item), letter=replacement.id, reason=reason
+        )
+        # Send the dead letter again. Now it is a duplicate, or fenced, and settled like all others.
+        return [[OutboxItem(replacement, pending.seq, pending.stored, pending.order)]]
 
 
 def _halves(part: list[OutboxItem]) -> list[list[OutboxItem]]:
-    """Return the halves of a batch, the second first; none of a single item."""
+    """Return the two halves of a batch, the second first, or [] for a single item."""
     middle = len(part) // 2
     return [part[middle:], part[:middle]] if len(part) > 1 else []
 
 
-def named(item: Item) -> str:
-    """Return what tells an item from others in a log line."""
+def describe_item(item: Item) -> str:
+    """Return the identification of an item for log lines."""
     if isinstance(item, Receipt):
         return f"receipt of {item.stream}/{item.lane} up to {item.last}"
     return f"{item.stream}/{item.lane}/{item.position}" if isinstance(item, SpillItem) else item.id

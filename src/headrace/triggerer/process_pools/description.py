@@ -1,4 +1,4 @@
-"""A turn in which a trigger process says what opens the stream of a trigger."""
+"""A turn in which a trigger process describes the upstream of a trigger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.triggerer.process_pools.turn import Batch, TurnEnd, error_of
 
 
 class Description:
-    """A turn in which a trigger process tells what opens the stream of a trigger; `on_end` is called once, with that or with the end."""
+    """A turn that describes the upstream of a trigger. `on_end` is called once, with the description or with the turn's end."""
 
     is_exact = False
 
@@ -20,20 +20,20 @@ class Description:
         self._described: Described | None = None
 
     def begin(self, workload: bytes) -> Describe:
-        """Return the command that begins it."""
+        """Return the command that begins the turn."""
         return Describe(self.number, workload)
 
     def take(self, step: Step) -> None:
-        """Take what the process says."""
+        """Handle a step of the process."""
         if isinstance(step, Described):
             self._described = step
         elif isinstance(step, Ended):
             self.finish(TurnEnd(None if step.failure is None else error_of(step.failure)))
 
     def fill(self, batch: Batch) -> None:
-        """Put nothing into the batch."""
+        """Add no raw events."""
         del batch
 
     def finish(self, end: TurnEnd) -> None:
-        """It is over."""
+        """End the turn."""
         self._on_end(end if self._described is None else self._described)

@@ -1,4 +1,4 @@
-"""Makes the producers of streams: Headrace's own in this process, users' each in a process of users' code."""
+"""Create the producers of streams: built-in ones in this process, users' in processes for users' code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.core.memory_budget import MemoryBudget
 from headrace.streams.upstream.producer_factory import Making, StreamOpener, make_producer
-from headrace.triggerer.own_upstream import is_own_stream
+from headrace.triggerer.builtin_upstream import is_builtin_stream
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
@@ -20,7 +20,7 @@ from headrace.wire.control.triggers import RunTrigger
 
 
 class ProducerFactory:
-    """Where the code of a user's decides what opens a stream, it is asked in the process of the trigger: `triggers` are those."""
+    """Creates producers. If users' code decides which upstream a stream has, one of the `triggers` processes describes it."""
 
     def __init__(self, triggers: TriggerProcesses, hosts: ProducerProcesses, budget: MemoryBudget) -> None:
         self._triggers = triggers
@@ -28,9 +28,9 @@ class ProducerFactory:
         self._budget = budget
 
     def make(self, key: Hashable, opener: StreamOpener) -> Making:
-        """Return the producer of a stream, or the coroutine that returns it."""
+        """Return the producer of a stream, or a coroutine that returns it."""
         kind, kwargs, workload = opener
-        if is_own_stream(kind, kwargs):
+        if is_builtin_stream(kind, kwargs):
             return make_producer(key, opener)
         if workload and has_acks(kind):
             return self._described(key, opener)
@@ -39,15 +39,15 @@ class ProducerFactory:
     async def _described(self, key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
         workload = RunTrigger.model_validate_json(opener.workload)
         while True:
-            found = await self._triggers.describe(workload.trigger_id, workload.name, opener.workload)
-            if not isinstance(found, TurnEnd):
+            description = await self._triggers.describe(workload.trigger_id, workload.name, opener.workload)
+            if not isinstance(description, TurnEnd):
                 break
-            if found.error is not None:
-                raise found.error
-        if found.classpath is None:
+            if description.error is not None:
+                raise description.error
+        if description.classpath is None:
             return self._remote(key, opener)
-        arguments: dict[str, Any] = msgspec.json.decode(found.kwargs)
-        return load_upstream(found.classpath, arguments).producer()
+        arguments: dict[str, Any] = msgspec.json.decode(description.kwargs)
+        return load_upstream(description.classpath, arguments).producer()
 
     def _remote(self, key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
         kind, kwargs, workload = opener

@@ -1,7 +1,8 @@
-"""Which user's producer runs in which process. One that blocks or ends its process is alone in it from then on.
+"""Assign users' producers to processes. A producer that blocks or ends its process runs alone from then on.
 
-All begin in one common process. Another, in which the project is imported already, stands by where there are several. A process that is
-blocked while several producers are in it is ended: what a broker gave to the others is free at once, and they begin again in the other one.
+All producers begin in one common process. If there are several, a standby process imports the project in advance. A
+process that blocks while it has several producers is ended: the broker can redeliver the messages of the others
+immediately, and they restart in the standby process.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.wire.control.jobs import Blocked
 
 BLOCKED_SECONDS: Final = 0.5
-"""After so many seconds in which a shared process is blocked, it is ended."""
+"""A shared process that is blocked for this long is ended."""
 
 MAX_PROCESSES: Final = 16
-"""Processes with users' producers; where there are so many, producers that block share."""
+"""Processes for users' producers. At this limit, producers that block share processes."""
 
 SHORT_LIFE_SECONDS: Final = 60.0
-"""The producers of a process that ended sooner for an unknown reason are divided."""
+"""If a process ends sooner for an unknown reason, its producers are divided."""
 
 IDLE_SECONDS: Final = 60.0
-"""So long a process waits for the next producer: a stream that failed is opened again."""
+"""How long an empty process waits for the next producer, because a failed stream opens again."""
 
 MAX_KNOWN: Final = 10_000
-"""Streams that are remembered."""
+"""Streams whose producer ids are retained."""
 
 log = structlog.get_logger(__name__)
 
 
 class ProducerProcesses:
-    """The processes of users' producers. `start` starts one; `api` takes its calls."""
+    """The processes of users' producers. `start` starts a process; `api` makes its calls."""
 
-    def __init__(self, start: Callable[[], Awaitable[RunnerProcess]], api: Forwarder, patience: WatchdogPolicy) -> None:
-        self._start = start
+    def __init__(self, start: Callable[[], Awaitable[RunnerProcess]], api: Forwarder, policy: WatchdogPolicy) -> None:
+        self._start_runner = start
         self._api = api
-        self._patience = patience
+        self._policy = policy
         self._turns = count(1)
         self._ids = count(1)
         self._known: dict[str, int] = {}
@@ -62,13 +63,13 @@ class ProducerProcesses:
 
     @property
     def blocked(self) -> Blocked | None:
-        """What blocks one of the processes now, for the longest time."""
-        found = [process.blocked for process in self._processes if process.blocked is not None]
-        longest = max(found, key=lambda one: one.seconds, default=None)
-        return None if longest is None else longest.model_copy(update={"trigger_id": None})
+        """The longest current block of a process, or None."""
+        blocks = [process.blocked for process in self._processes if process.blocked is not None]
+        worst = max(blocks, key=lambda one: one.seconds, default=None)
+        return None if worst is None else worst.model_copy(update={"trigger_id": None})
 
     def begin(self, producer: RemoteProducer) -> TriggerProcess:
-        """Return the process in which it is to run, and give it its number."""
+        """Assign a process and a turn number to a producer; return the process."""
         producer.trigger_id = self._id(producer.stream)
         producer.number = next(self._turns)
         process = self._assigned.get(producer.trigger_id)
@@ -81,7 +82,7 @@ class ProducerProcesses:
         return process
 
     def end(self, producer: RemoteProducer) -> None:
-        """Count on nothing of a producer any more."""
+        """Remove a producer from its process."""
         process = next((one for one in self._processes if one.turns.get(producer.number) is producer), None)
         if process is None:
             return
@@ -92,13 +93,13 @@ class ProducerProcesses:
             asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_idle, process)
 
     def end_process(self, producer: RemoteProducer) -> None:
-        """End the process of a producer, at once; those that it shares it with begin again in another."""
+        """Kill the process of a producer. The other producers of the process restart in another one."""
         process = next((one for one in self._processes if one.turns.get(producer.number) is producer), None)
         if process is not None:
-            self._move(process, self._fresh() if len(process.members) > 1 else None)
+            self._move(process, self._take_empty() if len(process.members) > 1 else None)
 
     async def close(self) -> None:
-        """End all processes at once."""
+        """Kill all processes."""
         self._closed = True
         processes = [*self._processes]
         for process in processes:
@@ -106,78 +107,76 @@ class ProducerProcesses:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def is_ready(self, process: TriggerProcess) -> None:
-        """Keep a spare process ready while any process may need it."""
+    def on_ready(self, process: TriggerProcess) -> None:
+        """Prepare a standby process if the common process has several producers."""
         if process is self._common and len(process.members) > 1:
             self._stand_by()
 
-    def is_silent(self, process: TriggerProcess, seconds: float) -> None:
-        """End a process that is blocked while several producers are in it."""
+    def on_stalled(self, process: TriggerProcess, seconds: float) -> None:
+        """End a process that is blocked while it has several producers."""
         members = process.members
         if process not in self._processes:
             return
         if seconds < BLOCKED_SECONDS or len(members) < 2 or members <= self._suspects.keys():
             return
-        culprit = process.running
-        if culprit in members:
-            log.warning(
-                "a producer blocks the process of others: it runs alone from now on", producer=self._name(culprit), others=len(members) - 1
-            )
-            self._suspect(culprit)
-            self._move(process, self._fresh())
-        elif seconds > self._patience.blocked:
-            log.warning("a process is blocked by none of its producers' own tasks: they are divided", producers=len(members))
+        blamed = process.running
+        if blamed in members:
+            log.warning("producer isolated: it blocked a shared process", producer=self._name(blamed), others=len(members) - 1)
+            self._suspect(blamed)
+            self._move(process, self._take_empty())
+        elif seconds > self._policy.blocked:
+            log.warning("producers divided: their process is blocked by unknown code", producers=len(members))
             self._divide(process)
 
-    def is_lost(self, process: TriggerProcess, reason: str, culprit: int | None, blocked: Blocked | None) -> None:
-        """Restart the producers of a process that ended. It counts as a failure for the one that ended it."""
+    def on_lost(self, process: TriggerProcess, reason: str, blamed: int | None, blocked: Blocked | None) -> None:
+        """Restart the producers of a process that ended. The producer that ended it gets a failure."""
         if self._processes.pop(process, False) is False or self._closed:
             return
         members = process.members
-        if culprit is None and len(members) == 1:
-            (culprit,) = members
+        if blamed is None and len(members) == 1:
+            (blamed,) = members
         if process is self._common:
             self._common = None
         if process is self._standby:
             self._standby = None
-        log.error("a process of producers is lost", reason=reason, producer=self._name(culprit), producers=len(members))
+        log.error("producer process lost", reason=reason, producer=self._name(blamed), producers=len(members))
         if not process.ready:
             self._fail(process, members, ProcessFailed(f"The producer's process does not run: {reason}"))
             return
-        if culprit in members:
-            self._suspect(culprit)
+        if blamed in members:
+            self._suspect(blamed)
             kind, stack, seconds = ("RunnerDied", [], 0.0) if blocked is None else ("Blocked", blocked.stack, blocked.seconds)
-            self._fail(process, {culprit}, error_of(Failure(kind, f"{self._name(culprit)}: {reason}", stack), ProcessEnded, seconds))
+            self._fail(process, {blamed}, error_of(Failure(kind, f"{self._name(blamed)}: {reason}", stack), ProcessEnded, seconds))
         elif len(members) > 1 and asyncio.get_running_loop().time() - process.began < SHORT_LIFE_SECONDS:
             self._divide(process)
             return
         self._move(process, None)
 
-    def took_steps(self) -> None:
-        """Do nothing: what producers yield is bounded by what they may read ahead."""
+    def on_steps(self) -> None:
+        """Do nothing: the read-ahead limit already bounds the producers' items."""
 
     def _choose(self, producer_id: int) -> TriggerProcess:
         if producer_id not in self._suspects:
             if self._common is None:
-                self._common = self._fresh()
+                self._common = self._take_empty()
             return self._common
         if len(self._processes) < MAX_PROCESSES:
-            return self._new()
-        # There are too many of them: they may block each other, and nobody else.
-        crowds = [one for one in self._processes if one.members and one.members <= self._suspects.keys()]
-        return min(crowds, key=lambda one: len(one.members)) if crowds else self._new()
+            return self._start_process()
+        # The limit is reached: producers that block share a process, and only with each other.
+        shared = [one for one in self._processes if one.members and one.members <= self._suspects.keys()]
+        return min(shared, key=lambda one: len(one.members)) if shared else self._start_process()
 
     def _divide(self, process: TriggerProcess) -> None:
-        """Restart half of the producers in one process and the others in another."""
+        """Restart one half of the producers in one process and the other half in another."""
         members = sorted(process.members)
-        one, other = self._new(), self._fresh()
+        one, other = self._start_process(), self._take_empty()
         for at, producer_id in enumerate(members):
             self._assigned[producer_id] = one if 2 * at < len(members) else other
         self._common = other if process is self._common or self._common is None else self._common
         self._move(process, None)
 
     def _move(self, process: TriggerProcess, common: TriggerProcess | None) -> None:
-        """End a process, and let its producers begin again; `common`: the process for all that have none of their own."""
+        """End a process and restart its producers. `common`: the new common process, if this one was it."""
         self._processes.pop(process, None)
         if process is self._common:
             self._common = common
@@ -202,17 +201,17 @@ class ProducerProcesses:
         if self._standby is not None and not any(one.members for one in self._processes):
             self._move(self._standby, None)
 
-    def _fresh(self) -> TriggerProcess:
-        """Return an empty process, at once if a spare one is ready."""
+    def _take_empty(self) -> TriggerProcess:
+        """Return an empty process: the standby process if there is one."""
         process, self._standby = self._standby, None
-        return self._new() if process is None else process
+        return self._start_process() if process is None else process
 
     def _stand_by(self) -> None:
         if self._standby is None and not self._closed:
-            self._standby = self._new()
+            self._standby = self._start_process()
 
-    def _new(self) -> TriggerProcess:
-        process = TriggerProcess(self._start, self._api, self, self._patience, self._name, lambda: None)
+    def _start_process(self) -> TriggerProcess:
+        process = TriggerProcess(self._start_runner, self._api, self, self._policy, self._name, lambda: None)
         self._processes[process] = None
         return process
 
@@ -221,20 +220,20 @@ class ProducerProcesses:
         self._assigned.pop(producer_id, None)
 
     def _id(self, stream: str) -> int:
-        """Return the id of a stream's producer, the same each time that it is opened."""
-        found = self._known.get(stream)
-        if found is None:
-            found = self._known[stream] = next(self._ids)
-            self._names[found] = stream
+        """Return the id of a stream's producer, which is the same each time the stream is opened."""
+        producer_id = self._known.get(stream)
+        if producer_id is None:
+            producer_id = self._known[stream] = next(self._ids)
+            self._names[producer_id] = stream
             if len(self._known) > MAX_KNOWN:
-                self._forget(next(iter(self._known)))
-        return found
+                self._drop(next(iter(self._known)))
+        return producer_id
 
-    def _forget(self, stream: str) -> None:
-        forgotten = self._known.pop(stream)
-        self._names.pop(forgotten)
-        self._suspects.pop(forgotten, None)
-        self._assigned.pop(forgotten, None)
+    def _drop(self, stream: str) -> None:
+        producer_id = self._known.pop(stream)
+        self._names.pop(producer_id)
+        self._suspects.pop(producer_id, None)
+        self._assigned.pop(producer_id, None)
 
     def _name(self, producer_id: int | None) -> str:
         return "" if producer_id is None else f"The producer of {self._names.get(producer_id, str(producer_id))}"

@@ -1,10 +1,12 @@
-"""A producer of a user's as the runner has it: it runs in a process of its own, which may be lost at any moment.
+"""Proxy of a user's producer in the runner. The producer runs in another process, which may end at any time.
 
-Memory: what has arrived and was not taken, and what the process may read ahead, counts in the budget. It reads ahead by the full window
-only while half of the budget is free; else by the first window, and only when the stream has taken all and may read on.
+Memory: items that have arrived, and items that the process may read ahead, count towards the budget. The full
+read-ahead window is granted only while half of the budget is free. Otherwise the first window is granted, when the
+stream has taken all items and may read.
 
-The law: a call here ends when the one in the process has ended, or the process is gone. To cancel it is to cancel that, and to wait for its
-end: so what a stream does with a producer that does not end is the same wherever that runs.
+Invariant: a call here ends when the call in the process has ended, or the process has. Cancelling a call cancels it in
+the process and waits for its end. So a stream treats a producer that does not end the same way wherever the producer
+runs.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.packing import size_of, unpack
 from headrace.triggerer.ipc.producer_messages import (
     Advance,
-    AskLanes,
     CallEnded,
     CancelCall,
     CloseProducer,
     Item,
     LanesAnswered,
     OpenProducer,
+    QueryLanes,
     ReadingEnded,
     ReadOn,
     StopReading,
@@ -46,7 +48,7 @@ from headrace.triggers.upstream import SharedStreamProducer
 
 
 class RemoteLane:
-    """A lane of a user's producer. Two of the same name are two."""
+    """A lane of a user's producer. Two lanes with the same name are different lanes."""
 
     __slots__ = ("committed", "end", "name", "number")
 
@@ -61,7 +63,7 @@ class RemoteLane:
 
 
 class Payload:
-    """What stands here for what the producer gave with a raw event."""
+    """The runner's reference to a raw event's broker payload, which stays in the producer's process."""
 
     __slots__ = ("lane", "number", "position")
 
@@ -75,39 +77,39 @@ class Host(Protocol):
     """The process of a producer."""
 
     def send(self, command: Command) -> None:
-        """Send a command, in time, after those before it."""
+        """Queue a command; commands are sent in order."""
         ...
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it does not respond."""
+        """Whether the process does not respond."""
         ...
 
 
 class Hosts(Protocol):
-    """Gives a producer its process."""
+    """Assigns processes to producers."""
 
     def begin(self, producer: RemoteProducer) -> Host:
-        """Return the process in which it is to run; its `number` is given too."""
+        """Assign a process and a turn number to a producer; return the process."""
         ...
 
     def end(self, producer: RemoteProducer) -> None:
-        """Count on nothing of it any more."""
+        """Remove a producer from its process."""
         ...
 
     def end_process(self, producer: RemoteProducer) -> None:
-        """End the process of a producer, at once; those that it shares it with begin again in another."""
+        """Kill the process of a producer. The other producers of the process restart in another one."""
         ...
 
 
 class RemoteProducer(SharedStreamProducer):
-    """The producer of `stream`, which the trigger class at `classpath` makes of `kwargs` (JSON)."""
+    """The producer of `stream`, which the trigger class at `classpath` creates from `kwargs` (JSON)."""
 
     def __init__(self, stream: str, classpath: str, kwargs: bytes, hosts: Hosts, budget: MemoryBudget, *, acks: bool) -> None:
         self.stream = stream
         self.number = 0
         self.trigger_id = 0
-        """What the pulse of its process shows while its code runs."""
+        """The id that the shared heartbeat shows while the producer's code runs."""
         self._classpath = classpath
         self._kwargs = kwargs
         self._hosts = hosts
@@ -117,28 +119,28 @@ class RemoteProducer(SharedStreamProducer):
         self._lanes: dict[int, RemoteLane] = {}
         self._budget = budget
         self._waiting_bytes = self._counted_bytes = 0
-        # What the process may not read yet, of its full window.
-        self._closed_events, self._closed_bytes = MAX_AHEAD_EVENTS - FIRST_AHEAD_EVENTS, MAX_AHEAD_BYTES - FIRST_AHEAD_BYTES
+        # The part of the full window that is not granted to the process.
+        self._withheld_events, self._withheld_bytes = MAX_AHEAD_EVENTS - FIRST_AHEAD_EVENTS, MAX_AHEAD_BYTES - FIRST_AHEAD_BYTES
         self._changed = asyncio.Event()
         self._ended: ReadingEnded | None = None
         self._lost: Exception | None = None
         self._last_call = 0
         self._calls: dict[int, asyncio.Future[CallEnded | None]] = {}
-        self._wanted: dict[int, None] = {}
-        self._is_asking = False
+        self._queried_lanes: dict[int, None] = {}
+        self._query_pending = False
         self._errors: dict[str, str] | Failure = {}
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is known which raw event its code is at."""
+        """Whether the raw event that the code processes is known: it is not."""
         return False
 
     def fill(self, batch: Batch) -> None:
-        """Put nothing into the batch: producers get no raw events."""
+        """Add no raw events: producers receive none."""
         del batch
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Payload]]:
-        """Yield what the producer yields."""
+        """Yield the raw events of the producer."""
         self._host = self._hosts.begin(self)
         self._send(OpenProducer(self.number, self.trigger_id, self.stream, self._classpath, self._kwargs))
         try:
@@ -160,7 +162,7 @@ class RemoteProducer(SharedStreamProducer):
             raise error_of(ended.failure)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Advance the broker past these."""
+        """Advance the broker past these raw events."""
         if not self._acks:
             return
         numbers = [item.broker_payload.number for item in batch]
@@ -179,25 +181,25 @@ class RemoteProducer(SharedStreamProducer):
         return _value(broker_payload.position)
 
     def get_lane_end(self, lane: Hashable) -> int | None:
-        """Return what the producer said last, and ask it again."""
+        """Return the last answer of the producer, and query it again."""
         if not isinstance(lane, RemoteLane):
             return None
-        self._ask(lane.number)
+        self._query(lane.number)
         return _value(lane.end)
 
     def get_committed(self, lane: Hashable) -> int | None:
-        """Return what the producer said last."""
+        """Return the last answer of the producer."""
         return _value(lane.committed) if isinstance(lane, RemoteLane) else None
 
     def get_errors(self) -> Mapping[str, str]:
-        """Return what the producer said last, and ask it again."""
-        self._ask(None)
+        """Return the last answer of the producer, and query it again."""
+        self._query(None)
         if isinstance(self._errors, Failure):
             raise error_of(self._errors)
         return self._errors
 
     async def aclose(self) -> None:
-        """Close the producer, and let it go."""
+        """Close the producer, and release its process."""
         try:
             if self._host is not None and self._lost is None:
                 await self._call(lambda call: CloseProducer(self.number, call))
@@ -207,7 +209,7 @@ class RemoteProducer(SharedStreamProducer):
                 self._hosts.end(self)
 
     def take(self, step: Step) -> None:
-        """Take what its process says."""
+        """Handle a step of the process."""
         if isinstance(step, Yielded):
             for number, name in step.lanes.items():
                 self._lanes[number] = RemoteLane(number, name)
@@ -219,19 +221,19 @@ class RemoteProducer(SharedStreamProducer):
             self._ended = step
             self._changed.set()
         elif isinstance(step, CallEnded):
-            for number in step.gone:
+            for number in step.released:
                 self._lanes.pop(number, None)
             if (call := self._calls.get(step.call)) is not None and not call.done():
                 call.set_result(step)
         elif isinstance(step, LanesAnswered):
-            self._is_asking = False
+            self._query_pending = False
             self._errors = step.errors
             for answer in step.lanes:
                 if (lane := self._lanes.get(answer.lane)) is not None:
                     lane.end, lane.committed = answer.end, answer.committed
 
     def finish(self, end: TurnEnd) -> None:
-        """Its process is gone, or it is to begin again in another. Once only."""
+        """End the turn: the process has ended, or the producer restarts in another one. Later calls do nothing."""
         if self._lost is None:
             begins_again = StreamMoved(f"The producer of {self.stream} begins again in another process.")
             self._lost = begins_again if end.error is None else end.error
@@ -244,33 +246,33 @@ class RemoteProducer(SharedStreamProducer):
         item = self._items.popleft()
         size = _size(item)
         self._waiting_bytes -= size
-        self._closed_events += 1
-        self._closed_bytes += size
-        if 2 * self._closed_events >= MAX_AHEAD_EVENTS or 2 * self._closed_bytes >= MAX_AHEAD_BYTES:
+        self._withheld_events += 1
+        self._withheld_bytes += size
+        if 2 * self._withheld_events >= MAX_AHEAD_EVENTS or 2 * self._withheld_bytes >= MAX_AHEAD_BYTES:
             self._read_on(is_needed=False)
         lane = item.lane if isinstance(item.lane, Failure) else self._lanes[item.lane]
         return unpack(item.raw), Payload(item.number, lane, item.position)
 
     def _read_on(self, *, is_needed: bool) -> None:
-        """Allow the process to read more; `is_needed`: the stream reads, and nothing has arrived."""
+        """Grant the process more to read. `is_needed`: the stream waits, and no item has arrived."""
         self._count(self._ahead_bytes)
         if self._budget.is_half_free:
-            events, count = self._closed_events, self._closed_bytes
+            events, count = self._withheld_events, self._withheld_bytes
         elif is_needed:
-            events = max(self._closed_events - MAX_AHEAD_EVENTS + FIRST_AHEAD_EVENTS, 0)
-            count = max(self._closed_bytes - MAX_AHEAD_BYTES + FIRST_AHEAD_BYTES, 0)
+            events = max(self._withheld_events - MAX_AHEAD_EVENTS + FIRST_AHEAD_EVENTS, 0)
+            count = max(self._withheld_bytes - MAX_AHEAD_BYTES + FIRST_AHEAD_BYTES, 0)
         else:
             return
         if events or count:
             self._send(ReadOn(self.number, events, count))
-            self._closed_events -= events
-            self._closed_bytes -= count
+            self._withheld_events -= events
+            self._withheld_bytes -= count
             self._count(self._ahead_bytes)
 
     @property
     def _ahead_bytes(self) -> int:
-        """What is here or may come without another word."""
-        return max(self._waiting_bytes, MAX_AHEAD_BYTES - self._closed_bytes)
+        """Bytes that have arrived, or may arrive without another grant."""
+        return max(self._waiting_bytes, MAX_AHEAD_BYTES - self._withheld_bytes)
 
     def _count(self, ahead: int) -> None:
         if change := ahead - self._counted_bytes:
@@ -278,57 +280,57 @@ class RemoteProducer(SharedStreamProducer):
             self._budget.change(change)
 
     async def _stop_reading(self) -> None:
-        """Have the reading cancelled where it goes on, and wait for its end."""
+        """Cancel reading in the process, and wait until it has ended."""
         if self._ended is None:
             if self._host is not None and self._host.is_blocked:
-                self._hosts.end_process(self)  # nobody waits for it
+                self._hosts.end_process(self)  # a blocked process would not answer
             self._send(StopReading(self.number))
         while self._ended is None and self._lost is None:
             self._changed.clear()
             try:
                 await self._changed.wait()
-            except asyncio.CancelledError:  # the reading is to end: it is told again, and its end is waited for
+            except asyncio.CancelledError:  # send the cancellation again, and wait for the end of reading
                 self._send(StopReading(self.number))
         self._items.clear()
         self._waiting_bytes = 0
         self._count(0)
 
     async def _call(self, command: Callable[[int], Command]) -> None:
-        """Make a call, and wait for its end. Raises what it raised."""
+        """Make a call in the process, and wait until it has ended. Raises the call's error."""
         if self._lost is not None or self._host is None:
-            raise self._gone()
+            raise self._process_lost()
         call = self._last_call = self._last_call + 1
         future = self._calls[call] = asyncio.get_running_loop().create_future()
         self._send(command(call))
         while not future.done():
             try:
                 await asyncio.wait((future,))
-            except asyncio.CancelledError:  # the call is to end: its end is waited for
+            except asyncio.CancelledError:  # cancel the call in the process, and wait for its end
                 self._send(CancelCall(self.number, call))
         del self._calls[call]
         ended = future.result()
         if ended is None:
-            raise self._gone()
+            raise self._process_lost()
         if ended.cancelled:
             raise asyncio.CancelledError
         if ended.failure is not None:
             raise error_of(ended.failure)
 
-    def _gone(self) -> Exception:
+    def _process_lost(self) -> Exception:
         return StreamError(f"The process of the producer ended: {self._lost or 'it was not started'}")
 
-    def _ask(self, lane: int | None) -> None:
-        if self._host is None or self._lost is not None or self._is_asking:
+    def _query(self, lane: int | None) -> None:
+        if self._host is None or self._lost is not None or self._query_pending:
             return
-        if not self._wanted:
-            asyncio.get_running_loop().call_soon(self._send_questions)
-        self._wanted[-1 if lane is None else lane] = None
+        if not self._queried_lanes:
+            asyncio.get_running_loop().call_soon(self._send_query)
+        self._queried_lanes[-1 if lane is None else lane] = None
 
-    def _send_questions(self) -> None:
-        lanes = [lane for lane in self._wanted if lane >= 0]
-        self._wanted.clear()
-        self._is_asking = True
-        self._send(AskLanes(self.number, lanes))
+    def _send_query(self) -> None:
+        lanes = [lane for lane in self._queried_lanes if lane >= 0]
+        self._queried_lanes.clear()
+        self._query_pending = True
+        self._send(QueryLanes(self.number, lanes))
 
     def _send(self, command: Command) -> None:
         if self._host is not None and self._lost is None:

@@ -1,4 +1,4 @@
-"""One trigger process, as the runner sees it: what it is told, what it says, and when it is silent or gone."""
+"""The runner's side of one trigger process: sends commands, handles steps, detects blocking and exit."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from headrace.triggerer.ipc.messages import Call, Frame, ProjectInvalid
 from headrace.triggerer.ipc.trigger_messages import Command, Commands, Ended, Ready, Release, Released, Steps
 from headrace.triggerer.process_pools.turn import Batch, ProcessTurn
 from headrace.triggerer.supervisor.api_proxy import ApiProxy, Forwarder
-from headrace.triggerer.supervisor.runner_exit import ended
+from headrace.triggerer.supervisor.runner_exit import exit_reason
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.supervisor.watchdog import LoopWatchdog
 from headrace.wire.control.jobs import Blocked
 
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
-"""While so many bytes wait for a process, raw events stay on the books of this one."""
+"""While this many bytes wait for a process, no more raw events are sent to it."""
 
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
-"""No turn adds to a batch that has so many bytes: a frame has a largest size, and each turn may add its largest raw events."""
+"""No turn adds to a batch of this size: the frame size is limited, and each turn may add its largest raw events."""
 
-_LAST_CALLS: Final = 1.0  # seconds that the calls of a process have to end when it is gone
+_CALLS_SECONDS: Final = 1.0  # seconds in which API calls of a process that ended can finish
 
 log = structlog.get_logger(__name__)
 
 
 class Owner(Protocol):
-    """Is told what becomes of a process."""
+    """Receives the state changes of a process."""
 
-    def is_ready(self, process: TriggerProcess) -> None:
-        """The project is imported there."""
+    def on_ready(self, process: TriggerProcess) -> None:
+        """Handle that the process has imported the project."""
         ...
 
-    def is_silent(self, process: TriggerProcess, seconds: float) -> None:
-        """Its loop has not turned for so long."""
+    def on_stalled(self, process: TriggerProcess, seconds: float) -> None:
+        """Handle that the loop of the process has not turned for `seconds`. Called at each check."""
         ...
 
-    def is_lost(self, process: TriggerProcess, reason: str, culprit: int | None, blocked: Blocked | None) -> None:
-        """It is gone; `culprit`: the trigger whose code ran, `blocked`: it was ended for this."""
+    def on_lost(self, process: TriggerProcess, reason: str, blamed: int | None, blocked: Blocked | None) -> None:
+        """Handle the end of a process. `blamed`: the trigger whose code ran. `blocked`: the block for which it was killed."""
         ...
 
-    def took_steps(self) -> None:
-        """Its triggers may have fired."""
+    def on_steps(self) -> None:
+        """Handle that triggers of the process may have fired."""
         ...
 
 
 class TriggerProcess:
-    """Runs the turns of its `members`. What it is told before it is ready waits."""
+    """Runs the turns of its `members`. Commands wait until the process is ready."""
 
     def __init__(
         self,
         start: Callable[[], Awaitable[RunnerProcess]],
         api: Forwarder,
         owner: Owner,
-        patience: WatchdogPolicy,
+        policy: WatchdogPolicy,
         name: Callable[[int], str],
         changed: Callable[[], None],
     ) -> None:
         self._start = start
         self._api = api
         self._owner = owner
-        self._patience = patience
+        self._policy = policy
         self._name = name
         self._changed = changed
         self.members: set[int] = set()
@@ -75,48 +75,48 @@ class TriggerProcess:
         self._has_low_priority = False
         self._releases: dict[int, asyncio.Future[Failure | None]] = {}
         self._commands: list[Command] = []
-        self._woken: dict[ProcessTurn, None] = {}
+        self._turns_to_fill: dict[ProcessTurn, None] = {}
         self._flushing = False
         self._process: RunnerProcess | None = None
-        self._watchman: LoopWatchdog | None = None
+        self._watchdog: LoopWatchdog | None = None
         self._flushed: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name="trigger process")
 
     @property
     def blocked(self) -> Blocked | None:
-        """What blocks it now."""
-        return None if self._watchman is None else self._watchman.blocked
+        """The current block, or None."""
+        return None if self._watchdog is None else self._watchdog.blocked
 
     @property
     def is_blocked(self) -> bool:
-        """Whether its loop does not turn."""
+        """Whether the loop of the process does not turn."""
         return self.blocked is not None
 
     @property
     def running(self) -> int | None:
-        """The trigger whose code holds its loop now."""
-        return None if self._process is None else self._process.pulse.running
+        """The trigger whose code holds the loop now, or None."""
+        return None if self._process is None else self._process.heartbeat.running
 
     def lower_priority(self) -> None:
-        """Lower the priority of the process from now on."""
+        """Lower the priority of the process permanently."""
         if self._process is not None and not self._has_low_priority:
             self._has_low_priority = True
             self._process.lower_priority()
 
     def send(self, command: Command) -> None:
-        """Send a command, in time, after those before it."""
+        """Queue a command; commands are sent in order."""
         self._commands.append(command)
         self._flush_soon()
 
     def wake(self, turn: ProcessTurn) -> None:
-        """Ask the turn, in time, what there is to deliver."""
-        self._woken[turn] = None
+        """Request that the turn fills the next batch."""
+        self._turns_to_fill[turn] = None
         self._flush_soon()
 
     async def release(self, trigger_id: int, workload: bytes | None, *, seconds: float) -> tuple[bool, Failure | None]:
-        """Remove a trigger from the process and clean it up; return whether that ended in time, and how it failed.
+        """Remove a trigger from the process and clean it up. Return whether the cleanup ended in time, and its failure or None.
 
-        A blocked process is not waited for.
+        Does not wait for a blocked process.
         """
         released = self._releases[trigger_id] = asyncio.get_running_loop().create_future()
         self.members.discard(trigger_id)
@@ -132,7 +132,7 @@ class TriggerProcess:
             self._releases.pop(trigger_id, None)
 
     async def close(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -141,57 +141,57 @@ class TriggerProcess:
         try:
             self._process = process = await self._start()
             try:
-                lost = await self._live(process)
+                lost = await self._supervise(process)
             finally:
                 await process.close()
-        except Exception as error:  # a fault of ours must not leave its triggers standing
-            log.exception("a trigger process is given up")
+        except Exception as error:  # after an internal error, its triggers must still restart
+            log.exception("trigger process abandoned after an internal error")
             lost = str(error), None, None
         self._lost(*lost)
 
-    async def _live(self, process: RunnerProcess) -> tuple[str, int | None, Blocked | None]:
-        """Return how it was lost."""
-        self._watchman = LoopWatchdog(process, self._patience, self._name, self._changed, self._silent)
-        watching = asyncio.create_task(self._watchman.run())
+    async def _supervise(self, process: RunnerProcess) -> tuple[str, int | None, Blocked | None]:
+        """Supervise the process until it ends; return the arguments of `_lost`."""
+        self._watchdog = LoopWatchdog(process, self._policy, self._name, self._changed, self._stalled)
+        watching = asyncio.create_task(self._watchdog.run())
         listening = asyncio.create_task(self._listen(process))
         try:
             await asyncio.wait({watching, listening}, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 blocked = watching.result()
                 return f"The process was blocked for {blocked.seconds:.0f} s.", blocked.trigger_id, blocked
-            return listening.result() or ended(await process.ended()), process.pulse.running, None
+            return listening.result() or exit_reason(await process.wait_ended()), process.heartbeat.running, None
         finally:
             watching.cancel()
             listening.cancel()
             await asyncio.wait({watching, listening})
 
-    def _lost(self, reason: str, culprit: int | None, blocked: Blocked | None) -> None:
+    def _lost(self, reason: str, blamed: int | None, blocked: Blocked | None) -> None:
         self._process = None
         for released in self._releases.values():
             if not released.done():
                 released.set_result(None)
-        self._owner.is_lost(self, reason, culprit, blocked)
+        self._owner.on_lost(self, reason, blamed, blocked)
 
     async def _listen(self, process: RunnerProcess) -> str:
-        """Take what it says, until it is gone; return why, where it said so."""
-        relay, reason = ApiProxy(self._api, process.link), ""
+        """Handle the frames of the process until it ends. Return the reason that it sent, or ""."""
+        proxy, reason = ApiProxy(self._api, process.link), ""
         try:
             while (frame := await process.link.receive()) is not None:
                 if isinstance(frame, ProjectInvalid):
                     reason = frame.message
                 elif isinstance(frame, Call):
-                    await relay.forward(frame)
+                    await proxy.forward(frame)
                 else:
-                    self._hear(frame)
+                    self._handle(frame)
         finally:
-            await relay.close(_LAST_CALLS)
+            await proxy.close(_CALLS_SECONDS)
         return reason
 
-    def _hear(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         if isinstance(frame, Ready):
             self.ready = True
             self._flush_soon()
-            self._owner.is_ready(self)
+            self._owner.on_ready(self)
         elif isinstance(frame, Steps):
             for step in frame.steps:
                 if isinstance(step, Released):
@@ -200,15 +200,15 @@ class TriggerProcess:
                     if isinstance(step, Ended):
                         del self.turns[step.turn]
                     turn.take(step)
-            self._owner.took_steps()
+            self._owner.on_steps()
 
     def _released(self, step: Released) -> None:
         released = self._releases.get(step.trigger_id)
         if released is not None and not released.done():
             released.set_result(step.failure)
 
-    def _silent(self, seconds: float) -> None:
-        self._owner.is_silent(self, seconds)
+    def _stalled(self, seconds: float) -> None:
+        self._owner.on_stalled(self, seconds)
 
     def _flush_soon(self) -> None:
         if self.ready and not self._flushing:
@@ -218,23 +218,23 @@ class TriggerProcess:
     def _flush(self) -> None:
         process = self._process
         self._flushing = False
-        if process is None or not (self._commands or self._woken):
+        if process is None or not (self._commands or self._turns_to_fill):
             return
         batch = Batch()
         if process.link.queued < MAX_QUEUED_BYTES:
-            while self._woken and batch.size < MAX_BATCH_BYTES:
-                turn = next(iter(self._woken))
-                del self._woken[turn]
+            while self._turns_to_fill and batch.size < MAX_BATCH_BYTES:
+                turn = next(iter(self._turns_to_fill))
+                del self._turns_to_fill[turn]
                 if turn.number in self.turns:
                     turn.fill(batch)
         commands, self._commands = self._commands, []
         if commands or batch.delivered:
             process.link.post(Commands(commands, batch.raws, batch.delivered))
-        if self._woken:
+        if self._turns_to_fill:
             self._flushing = True
             self._flushed = asyncio.create_task(self._flush_later(process), name="trigger process reads")
 
     async def _flush_later(self, process: RunnerProcess) -> None:
-        await process.link.flushed()
+        await process.link.wait_flushed()
         self._flushing = False
         self._flush_soon()

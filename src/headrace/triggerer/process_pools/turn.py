@@ -1,4 +1,4 @@
-"""One turn of a trigger, which a trigger process runs, on the books of this one."""
+"""One turn of a trigger in a trigger process, with its accounting in the runner."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from headrace.core.ledger.obligations import PendingEvent
 from headrace.streams.subscribers.backlog_reader import Ahead
 from headrace.streams.subscribers.subscription import Subscription
 from headrace.triggerer.exception_text import Failure
-from headrace.triggerer.ipc.trigger_messages import Begin, Cancel, Close, Command, Ended, Fired, Next, Raw, Refused, Reset, Step
+from headrace.triggerer.ipc.trigger_messages import Begin, Cancel, Close, Command, Ended, Fired, Next, Raw, Rejected, Reset, Step
 from headrace.triggerer.user_process.remote_stream import pack
 from headrace.triggers.masking import mask
 
 WINDOW: Final = 64
-"""So many raw events a trigger process may have of one turn that it has not asked for."""
+"""Raw events of one turn that are sent to a trigger process before it requests them."""
 
 WINDOW_BYTES: Final = 256 * 1024
-"""What is read ahead at once is at most as large as this."""
+"""Limit of the bytes that are sent ahead in one batch."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,19 +29,20 @@ log = structlog.get_logger(__name__)
 class TurnEnd(NamedTuple):
     """How a turn ended.
 
-    `error`: what it failed with, or None if it returned. `moved`: its process is gone and it was not to blame. `charge`: the raw event
-    that it was at is to count this failure. `loaded`: the trigger itself was made. `own`: the failure is the trigger's own.
+    `error`: its error, or None if it returned. `moved`: its process ended, and this trigger was not the cause.
+    `charge`: count the failure for its current raw event. `loaded`: the trigger itself was created. `caused_by_trigger`:
+    the trigger caused the failure.
     """
 
     error: Exception | None = None
     moved: bool = False
     charge: bool = True
     loaded: bool = True
-    own: bool = True
+    caused_by_trigger: bool = True
 
 
 class TriggerError(Exception):
-    """What a trigger raised in its process; the class of one bears the name of what was raised."""
+    """An error that a trigger raised in its process. Each subclass has the name of the original class."""
 
     blocked: float = 0.0
 
@@ -51,7 +52,7 @@ class ProcessEnded(TriggerError):
 
 
 def error_of(failure: Failure, base: type[TriggerError] = TriggerError, blocked: float = 0.0) -> TriggerError:
-    """Return an exception that reads like the one that was raised in a trigger process; `blocked`: seconds that it held that up for."""
+    """Return an exception that prints like the one in the trigger process. `blocked`: how many seconds it blocked the process."""
     kind = type(failure.type, (base,), {"__module__": "builtins", "blocked": blocked})
     error: TriggerError = kind(failure.message)
     if failure.traceback:
@@ -63,52 +64,52 @@ class Carrier(Protocol):
     """The process that runs a turn."""
 
     def send(self, command: Command) -> None:
-        """Send a command, in time, after those before it."""
+        """Queue a command; commands are sent in order."""
         ...
 
     def wake(self, turn: ProcessTurn) -> None:
-        """Ask the turn, in time, what there is to deliver."""
+        """Request that the turn fills the next batch."""
         ...
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it does not respond."""
+        """Whether the process does not respond."""
         ...
 
 
 class ProcessTurn(Protocol):
-    """What a trigger process runs, as the runner sees it: a life of a trigger, or of a producer."""
+    """One execution of a trigger or a producer in a trigger process."""
 
     @property
     def number(self) -> int:
-        """Which turn it is."""
+        """The number of the turn."""
         ...
 
     @property
     def trigger_id(self) -> int:
-        """What the pulse of the process shows while its code runs."""
+        """The id that the shared heartbeat shows while the turn's code runs."""
         ...
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is known which raw event its code is at."""
+        """Whether the raw event that the code processes is known."""
         ...
 
     def take(self, step: Step) -> None:
-        """Take what the process says of it."""
+        """Handle a step of the turn."""
         ...
 
     def fill(self, batch: Batch) -> None:
-        """Put what there is for it into a batch."""
+        """Add the turn's raw events to a batch."""
         ...
 
     def finish(self, end: TurnEnd) -> None:
-        """It is over. Once only."""
+        """End the turn. Later calls do nothing."""
         ...
 
 
 class Batch:
-    """Raw events for the turns of one process: each goes there once, however many turns get it."""
+    """Raw events for the turns of one process. Each is sent once, even if several turns receive it."""
 
     def __init__(self) -> None:
         self.raws: list[Raw] = []
@@ -116,15 +117,15 @@ class Batch:
         self.size = 0
         """Bytes of the raw events."""
         self._indexes: dict[int, int] = {}
-        self._kept: list[Any] = []
+        self._raw_references: list[Any] = []
 
     def add(self, turn: int, raw: Any, lane: str, position: int | None) -> int:
-        """Deliver one raw event to a turn; return its bytes. What pickle raises is raised."""
+        """Deliver one raw event to a turn; return its size in bytes. Raises errors of pickle."""
         index = self._indexes.get(id(raw))
         if index is None or self.raws[index].position != position or self.raws[index].lane != lane:
             packed = pack(raw, lane, position)
             index = self._indexes[id(raw)] = len(self.raws)
-            self._kept.append(raw)  # so that its id stays its own
+            self._raw_references.append(raw)  # keeps the object's id unique
             self.raws.append(packed)
             self.size += len(packed.data)
         self.delivered.append((turn, index))
@@ -132,7 +133,11 @@ class Batch:
 
 
 class Turn:
-    """The law: the ledger is the truth. What the process says goes onto the books only where it is at what the books say that it is at."""
+    """One turn of a trigger.
+
+    Invariant: the ledger is authoritative. A step counts only if the process and the ledger agree on the turn's current
+    raw event.
+    """
 
     __slots__ = (
         "_begun",
@@ -140,14 +145,14 @@ class Turn:
         "_fetching",
         "_fire",
         "_generation",
+        "_is_requested",
         "_on_end",
         "_over",
         "_sent",
-        "_wants",
         "_window",
         "carrier",
-        "mailbox",
         "number",
+        "subscription",
         "trigger_id",
     )
 
@@ -155,7 +160,7 @@ class Turn:
         self,
         number: int,
         trigger_id: int,
-        mailbox: Subscription | None,
+        subscription: Subscription | None,
         *,
         carrier: Carrier,
         fire: Callable[[Fired], None],
@@ -164,48 +169,49 @@ class Turn:
     ) -> None:
         self.number = number
         self.trigger_id = trigger_id
-        self.mailbox = mailbox
+        self.subscription = subscription
         self.carrier = carrier
         self._fire = fire
         self._on_end = on_end
-        # One that has ended its process before reads nothing ahead: so it is known what it was at.
+        # A trigger that has ended its process before reads nothing ahead, so its current raw event is known.
         self._window = 0 if exact else WINDOW
         self._generation = 0
         self._sent: deque[Ahead] = deque()
         self._begun: PendingEvent | None = None
-        self._wants = False
+        self._is_requested = False
         self._fetching: asyncio.Task[None] | None = None
         self._over = False
         self._ended: asyncio.Event | None = None
-        if mailbox is not None:
-            mailbox.listen(self._changed)
+        if subscription is not None:
+            subscription.listen(self._changed)
 
     def begin(self, workload: bytes, *, acks: bool | None) -> None:
-        """Have it run."""
+        """Start the turn in the process."""
         self.carrier.send(Begin(self.number, workload, acks))
 
     def take(self, step: Step) -> None:
-        """Take what the process says of it."""
+        """Handle a step of the turn."""
         if isinstance(step, Next):
-            self.next(step)
+            self.requested(step)
         elif isinstance(step, Fired):
             self.fired(step)
-        elif isinstance(step, Refused):
-            self.refused(step)
+        elif isinstance(step, Rejected):
+            self.rejected(step)
         elif isinstance(step, Ended):
             self.ended(step)
 
-    def next(self, step: Next) -> None:
-        """The filter is done with what it was at, and goes on."""
-        mailbox = self.mailbox
-        if mailbox is None or not self._is_current(step.generation):
+    def requested(self, step: Next) -> None:
+        """Handle that the filter has finished its raw event and requests the next."""
+        subscription = self.subscription
+        if subscription is None or not self._is_current(step.generation):
             return
-        if mailbox.is_closed:
+        if subscription.is_closed:
             if self._sent:
-                # It goes on with what it has read ahead, which the books do not say that it is at.
+                # The filter continues with raw events that it has read ahead, and that the ledger does not assign to
+                # it.
                 self._generation += 1
             return
-        entry = mailbox.take()
+        entry = subscription.take()
         if entry is not None and self._sent and self._sent[0].is_now(entry):
             self._sent.popleft()
             if 2 * len(self._sent) < self._window:
@@ -216,27 +222,27 @@ class Turn:
             self._sent.clear()
             self.carrier.send(Reset(self.number, self._generation))
         self._begun = entry
-        self._wants = entry is None
+        self._is_requested = entry is None
         self.carrier.wake(self)
 
     def fired(self, step: Fired) -> None:
-        """The trigger yielded an event."""
+        """Handle an event that the trigger yielded."""
         if self._is_current(step.generation):
             self._fire(step)
 
-    def refused(self, step: Refused) -> None:
-        """The filter refused what it is at."""
-        if self._is_current(step.generation) and self.mailbox is not None:
-            self.mailbox.refuse(step.reason)
+    def rejected(self, step: Rejected) -> None:
+        """Handle that the filter rejected its current raw event."""
+        if self._is_current(step.generation) and self.subscription is not None:
+            self.subscription.reject(step.reason)
 
     def ended(self, step: Ended) -> None:
-        """The process says that the turn is over."""
+        """Handle the turn's end as the process reports it."""
         error = None if step.failure is None else error_of(step.failure)
-        closed = self.mailbox is not None and self.mailbox.is_closed
+        closed = self.subscription is not None and self.subscription.is_closed
         self.finish(TurnEnd(error, charge=closed or step.generation == self._generation, loaded=step.loaded))
 
     def finish(self, end: TurnEnd) -> None:
-        """The turn is over. Once only."""
+        """End the turn. Later calls do nothing."""
         if self._over:
             return
         self._over = True
@@ -246,17 +252,17 @@ class Turn:
         self._on_end(end)
 
     def abandon(self) -> None:
-        """Count on nothing of it any more."""
+        """Ignore the turn from now on."""
         self._over = True
         self._release()
 
     @property
     def is_exact(self) -> bool:
-        """Whether the books say which raw event its filter is at: it reads nothing ahead."""
+        """Whether the filter's current raw event is known, because it reads nothing ahead."""
         return self._window == 0
 
     async def cancel(self, seconds: float) -> bool:
-        """Cancel the turn; say whether it ended within so many seconds. A blocked process is not waited for."""
+        """Cancel the turn; return whether it ended within `seconds`. Does not wait for a blocked process."""
         if self._over:
             return True
         self._ended = asyncio.Event()
@@ -271,57 +277,57 @@ class Turn:
         return True
 
     def fill(self, batch: Batch) -> None:
-        """Put what there is for it into a batch."""
-        mailbox = self.mailbox
-        if mailbox is None or self._over or mailbox.is_closed:
+        """Add the turn's raw events to a batch."""
+        subscription = self.subscription
+        if subscription is None or self._over or subscription.is_closed:
             return
         try:
-            self._fill(mailbox, batch)
-        except Exception as error:  # what a user's raw event does when it is pickled
+            self._fill(subscription, batch)
+        except Exception as error:  # pickling a user's raw event may raise anything
             self.carrier.send(Cancel(self.number))
             self.finish(TurnEnd(error))
 
-    def _fill(self, mailbox: Subscription, batch: Batch) -> None:
-        if self._wants and self._begun is None:
-            self._begun = mailbox.take()
+    def _fill(self, subscription: Subscription, batch: Batch) -> None:
+        if self._is_requested and self._begun is None:
+            self._begun = subscription.take()
             if self._begun is None:
-                self._fetch(mailbox)
+                self._fetch(subscription)
                 return
-        self._wants = False
+        self._is_requested = False
         if self._begun is not None:
             entry, self._begun = self._begun, None
             batch.add(self.number, entry.raw, entry.lane.name, entry.position)
         if 2 * len(self._sent) < self._window:
             size = 0
-            for ahead in mailbox.ahead(len(self._sent), self._window):
+            for ahead in subscription.ahead(len(self._sent), self._window):
                 size += batch.add(self.number, ahead.raw, ahead.lane, ahead.position)
                 self._sent.append(ahead)
                 if size > WINDOW_BYTES:
                     break
 
-    def _fetch(self, mailbox: Subscription) -> None:
-        if mailbox.is_draining and self._fetching is None:
-            self._fetching = asyncio.create_task(self._fetched(mailbox), name=f"backlog of {self.trigger_id}")
+    def _fetch(self, subscription: Subscription) -> None:
+        if subscription.reads_backlog and self._fetching is None:
+            self._fetching = asyncio.create_task(self._fetch_backlog(subscription), name=f"backlog of {self.trigger_id}")
 
-    async def _fetched(self, mailbox: Subscription) -> None:
+    async def _fetch_backlog(self, subscription: Subscription) -> None:
         try:
-            there = await mailbox.fetch()
-        except Exception as error:  # the turn ends with what its backlog raises
+            has_entries = await subscription.fetch()
+        except Exception as error:  # the turn ends with the error of its backlog
             self._fetching = None
             self.carrier.send(Cancel(self.number))
             self.finish(TurnEnd(error))
             return
         self._fetching = None
-        if there:
+        if has_entries:
             self.carrier.wake(self)
 
     def _changed(self) -> None:
-        mailbox = self.mailbox
-        if mailbox is None or self._over:
+        subscription = self.subscription
+        if subscription is None or self._over:
             return
-        if mailbox.error is not None:
-            self.carrier.send(Close(self.number, type(mailbox.error).__name__, mask(str(mailbox.error))))
-        elif self._wants:
+        if subscription.error is not None:
+            self.carrier.send(Close(self.number, type(subscription.error).__name__, mask(str(subscription.error))))
+        elif self._is_requested:
             self.carrier.wake(self)
 
     def _is_current(self, generation: int) -> bool:

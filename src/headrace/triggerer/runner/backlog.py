@@ -1,4 +1,4 @@
-"""The backlog of one trigger, kept by the api."""
+"""The backlog of one trigger, stored by the API."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import retry_until_available
 from headrace.streams.backlog import Answer, BacklogEntry
+from headrace.wire.calls.execution import GET_BACKLOG, SETTLE_BACKLOG
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 
 
 class ApiBacklog:
-    """A `Backlog` over the machine API. `epoch` gives the trigger's present epoch."""
+    """A `Backlog` over the execution API. `epoch` returns the trigger's current epoch."""
 
     def __init__(self, api: TriggererApi, trigger_id: int, epoch: Callable[[int], int]) -> None:
         self._api = api
@@ -19,14 +20,18 @@ class ApiBacklog:
         self._epoch = epoch
 
     async def fetch(self, after: int, limit: int) -> Sequence[BacklogEntry]:
-        """Return the oldest that are kept after `after`, at most `limit`."""
-        page = await retry_until_available(lambda: self._api.backlog(self._trigger_id, after, limit), "backlog")
+        """Return the oldest entries after number `after`, up to `limit`."""
+        page = await retry_until_available(
+            lambda: self._api.request(GET_BACKLOG, None, query={"after": after, "limit": limit}, trigger_id=self._trigger_id), "backlog"
+        )
         return [BacklogEntry(item.number, item.lane, item.position, item.raw, item.attempts) for item in page.items]
 
     async def settle(self, settled: Sequence[tuple[int, Answer]]) -> None:
-        """Delete these durably."""
+        """Delete these entries durably."""
         answers = [Settled(number=number, answer=answer) for number, answer in settled]
         await retry_until_available(
-            lambda: self._api.settle(self._trigger_id, SettleBacklog(epoch=self._epoch(self._trigger_id), settled=answers)),
+            lambda: self._api.request(
+                SETTLE_BACKLOG, SettleBacklog(epoch=self._epoch(self._trigger_id), settled=answers), trigger_id=self._trigger_id
+            ),
             "settle backlog",
         )

@@ -1,4 +1,4 @@
-"""The runner's process: the loop in which users' code runs. It knows the api through its supervisor only."""
+"""Main loop of the runner, the process in which users' code is imported. It calls the API only through its supervisor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 from headrace.errors import Fenced
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.triggerer.gc_freeze import made_to_stay
+from headrace.triggerer.gc_freeze import gc_frozen
 from headrace.triggerer.ipc.api_calls import ApiCalls
 from headrace.triggerer.ipc.channel import Channel
 from headrace.triggerer.ipc.messages import (
@@ -34,17 +34,18 @@ from headrace.triggerer.runner.instructions import Instructions
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.runner import Limits, Runner
 from headrace.triggerer.runner.stream_reports import heartbeat
-from headrace.triggerer.side_by_side import until_one_ends
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
+from headrace.triggerer.task_groups import run_until_first_ends
 from headrace.wire.control.triggers import RunTrigger, Workloads
 
-_HANDOVER = 10.0  # seconds in which what is under way on a stream is resolved before the stream is given away
+_HANDOVER_SECONDS = 10.0  # seconds in which raw events in flight are resolved before their stream is handed over
 
 
 class RunnerMain:
-    """Does what the supervisor says until it says to drain, or is gone.
+    """Executes the supervisor's instructions until `Drain`, or until the supervisor ends.
 
-    `api` sends through `calls`. When the supervisor is gone, nothing that was not confirmed can be advanced any more: no answer comes.
+    `api` sends through `calls`. After the supervisor has ended, no call gets an answer, so nothing more is confirmed or
+    advanced.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class RunnerMain:
         calls: ApiCalls,
         api: TriggererApi,
         limits: Limits,
-        pulse: SharedHeartbeat,
+        heartbeat: SharedHeartbeat,
         start_process: Callable[[], Awaitable[RunnerProcess]],
     ) -> None:
         self._start_process = start_process
@@ -61,93 +62,95 @@ class RunnerMain:
         self._calls = calls
         self._api = api
         self._limits = limits
-        self._pulse = pulse
-        self._orders = Instructions()
+        self._heartbeat = heartbeat
+        self._instructions = Instructions()
         self._log = structlog.get_logger(__name__)
 
-    async def run(self, report_every: float) -> None:
-        """Work; return when everything has stopped."""
+    async def run(self, report_seconds: float) -> None:
+        """Run until everything has stopped."""
         leases, outbox = Leases(), Outbox()
         failures = FailureReporter(self._api, leases)
-        processes = TriggerProcesses(self._start_process, self._calls, outbox, self._limits.patience)
-        producers = ProducerProcesses(self._start_process, self._calls, self._limits.patience)
-        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, producers, self._pulse)
-        uploader = Uploader(self._api, outbox, runner.hub, leases.epochs)
-        await until_one_ends(
+        processes = TriggerProcesses(self._start_process, self._calls, outbox, self._limits.watchdog)
+        producers = ProducerProcesses(self._start_process, self._calls, self._limits.watchdog)
+        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, producers, self._heartbeat)
+        uploader = Uploader(self._api, outbox, runner.manager, leases.epochs)
+        await run_until_first_ends(
             {
                 "supervisor's words": self._listen(),
                 "supervisor's orders": self._work(runner, uploader, leases, outbox),
                 "uploader": self._upload(uploader),
-                "reports": self._report(runner, report_every),
+                "reports": self._report(runner, report_seconds),
             }
         )
 
     async def _listen(self) -> None:
         while (frame := await self._link.receive()) is not None:
-            self._hear(frame)
-        # nothing of this process may outlive its supervisor: another triggerer may have its leases already
+            self._handle(frame)
+        # This process must not outlive its supervisor: another triggerer may have the leases already.
 
-    def _hear(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         if isinstance(frame, CallSucceeded | CallFailed):
-            self._calls.answered(frame)
+            self._calls.complete(frame)
         elif isinstance(frame, Workload | RunTriggers | Drain):
-            self._orders.put(frame)
+            self._instructions.put(frame)
 
     async def _work(self, runner: Runner, uploader: Uploader, leases: Leases, outbox: Outbox) -> None:
         async with runner:
-            while isinstance(order := await self._orders.get(), RunTriggers):
-                await self._hold(order, runner, uploader, leases)
-            await self._drain(runner, outbox, order.seconds)
-        # the streams are closed now: what was confirmed is advanced, and the broker gives the rest again
-        await self._link.send(Report(await heartbeat(runner.hub, runner.streams, runner.blocked)))
+            while isinstance(instruction := await self._instructions.get(), RunTriggers):
+                await self._apply_leases(instruction, runner, uploader, leases)
+            await self._drain(runner, outbox, instruction.seconds)
+        # The streams are closed now. Confirmed raw events are advanced, and the broker delivers the others again.
+        await self._link.send(Report(await heartbeat(runner.manager, runner.streams, runner.blocked)))
         await self._link.send(Drained())
 
-    async def _hold(self, held: RunTriggers, runner: Runner, uploader: Uploader, leases: Leases) -> None:
-        """Run what is held now, and no more what is gone; say what has stopped."""
-        start, stop = leases.changes(held.epochs, held.gone)
-        gone = [one for one in stop if one not in held.epochs]
-        # First of all: what names a trigger that only changed is stored under its new epoch, and what names one that goes under its
-        # last, which counts until it is said to have stopped. Nothing would come to rest while they are fenced.
-        leases.update(held.epochs, held.gone)
+    async def _apply_leases(self, leased: RunTriggers, runner: Runner, uploader: Uploader, leases: Leases) -> None:
+        """Run the leased triggers, stop the released ones, and confirm the stopped ones."""
+        start, stop = leases.changes(leased.epochs, leased.released)
+        released = [one for one in stop if one not in leased.epochs]
+        # Update the leases first. Items of triggers that only changed are stored under their new epochs, items of
+        # released ones under their last epochs, which are valid until the triggers are confirmed as stopped. The
+        # streams could not quiesce while these items are fenced.
+        leases.update(leased.epochs, leased.released)
         if start or stop:
-            uploader.again()
-        if gone:
-            self._log.info("stopping triggers that are given back", triggers=len(gone))
-            await self._within(_HANDOVER, runner, gone)
-        stopped = leases.epochs([*gone, *(one for one in held.cleanup if one not in gone)])
+            uploader.resend_fenced()
+        if released:
+            self._log.info("stopping released triggers", triggers=len(released))
+            await self._quiesce_within(_HANDOVER_SECONDS, runner, released)
+        stopped = leases.epochs([*released, *(one for one in leased.cleanup if one not in released)])
         if stop:
-            await runner.stop(stop, again=start, dropped=held.dropped)
-        with made_to_stay(len(start)):
-            found: dict[int, RunTrigger] = {}
-            for page in held.workloads:
-                found |= {one.trigger_id: one for one in Workloads.model_validate_json(page).workloads}
+            await runner.stop(stop, again=start, dropped=leased.dropped)
+        with gc_frozen(len(start)):
+            workloads_by_id: dict[int, RunTrigger] = {}
+            for page in leased.workloads:
+                workloads_by_id |= {one.trigger_id: one for one in Workloads.model_validate_json(page).workloads}
                 await asyncio.sleep(0)
-            # Where instructions were taken together, one may name what the next has taken away.
-            if workloads := [found[one] for one in start if one in found]:
+            # If instructions were merged, one may name a trigger that a later one released.
+            if workloads := [workloads_by_id[one] for one in start if one in workloads_by_id]:
                 await runner.start(workloads)
                 self._log.info("triggers started", triggers=len(workloads))
-        # With these words their last epochs end: what names one and is still to be stored would be fenced permanently, and with it whatever
-        # else fired on it. The api asks again with each heartbeat.
-        over = {one: stopped[one] for one in stopped.keys() - uploader.unanswered(stopped)}
-        if over:
-            await self._link.send(Stopped(over))
-        runner.drain(held.backlogs)
-        leases.forget(uploader.unanswered(leases.gone()))
+        # After this message the old epochs are invalid: items still queued under them would be fenced permanently, and
+        # with them all other triggers that fired on the same events. The API requests the confirmation again with each
+        # heartbeat.
+        confirmed = {one: stopped[one] for one in stopped.keys() - uploader.pending_triggers(stopped)}
+        if confirmed:
+            await self._link.send(Stopped(confirmed))
+        runner.drain(leased.backlogs)
+        leases.drop_released(uploader.pending_triggers(leases.released()))
         uploader.drop_stale()
 
     async def _drain(self, runner: Runner, outbox: Outbox, seconds: float) -> None:
         self._log.info("reading stopped; finishing events in flight", queued=len(outbox))
-        if await self._within(seconds, runner, None):
-            self._log.info("all that was read is done")
+        if await self._quiesce_within(seconds, runner, None):
+            self._log.info("events in flight finished")
 
-    async def _within(self, seconds: float, runner: Runner, trigger_ids: Iterable[int] | None) -> bool:
-        """Stop the streams of these triggers and store what they fired; return whether that ended in time."""
+    async def _quiesce_within(self, seconds: float, runner: Runner, trigger_ids: Iterable[int] | None) -> bool:
+        """Quiesce the streams of these triggers and store their events; return whether that finished in time."""
         try:
             async with asyncio.timeout(seconds):
                 await runner.quiesce(trigger_ids)
                 await self._calls.wait_idle()
         except TimeoutError:
-            self._log.warning("not all that was read is done in time: the upstream gives the rest again", seconds=seconds)
+            self._log.warning("events in flight not finished in time; the upstream redelivers them", seconds=seconds)
             return False
         return True
 
@@ -156,9 +159,9 @@ class RunnerMain:
             await uploader.run()
         except Fenced as fenced:
             await self._link.send(JobOver(str(fenced)))
-            await asyncio.Event().wait()  # the supervisor ends this process: nothing of the old job may go on
+            await asyncio.Event().wait()  # the supervisor ends this process: nothing of the old job may continue
 
-    async def _report(self, runner: Runner, every: float) -> None:
+    async def _report(self, runner: Runner, interval_seconds: float) -> None:
         while True:
-            await self._link.send(Report(await heartbeat(runner.hub, runner.streams, runner.blocked)))
-            await asyncio.sleep(every)
+            await self._link.send(Report(await heartbeat(runner.manager, runner.streams, runner.blocked)))
+            await asyncio.sleep(interval_seconds)

@@ -1,4 +1,4 @@
-"""Declared triggers have no filter that drains: what is put into their backlog (a redriven dead letter) is asked of their watch again."""
+"""Process the backlogs of watches, which have no filter to read them: each raw event (a redriven dead letter) is matched again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.streams.watches import WatchSet
 from headrace.triggerer.context import EventOrigin
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
-from headrace.triggerer.outbox.sink import seal
+from headrace.triggerer.outbox.sink import extract_event
 from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
@@ -23,7 +23,7 @@ _PAGE = 200
 
 
 class Redrive:
-    """Drains the backlogs of declared triggers, one run for each trigger at a time."""
+    """Processes backlogs of watches, with at most one task per trigger."""
 
     def __init__(self, api: TriggererApi, outbox: Outbox, epoch: Callable[[int], int]) -> None:
         self._api = api
@@ -33,13 +33,13 @@ class Redrive:
         self._log = structlog.get_logger(__name__)
 
     def start(self, trigger_id: int, trigger: WatchTrigger) -> None:
-        """Drain what is kept for a trigger, unless that is being done."""
+        """Process the backlog of a trigger, unless that is in progress."""
         if trigger_id not in self._running:
             task = self._running[trigger_id] = asyncio.create_task(self._drain(trigger_id, trigger), name=f"redrive {trigger_id}")
             task.add_done_callback(lambda done: self._finished(trigger_id, done))
 
     async def stop(self) -> None:
-        """Stop; what is not settled stays kept."""
+        """Stop. Entries that are not settled stay in the backlog."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -67,22 +67,24 @@ class Redrive:
     def _answer(
         self, trigger_id: int, trigger: WatchTrigger, watches: WatchSet, entry: BacklogEntry
     ) -> tuple[Answer, asyncio.Future[ReceiptStatus] | None]:
-        """Decide about one kept raw event; what has to be stored for it is under way when this returns."""
+        """Match one raw event of the backlog, and put the resulting event into the outbox. Return the answer, and the
+        future of its storage.
+        """
         key, raw = trigger.shared_stream_key(), RawEvent(entry.raw.encode(), entry.lane, entry.position or 0)
-        wanted = watches.wants(raw, entry.lane, entry.position)
-        if wanted.malformed is not None:
-            return self._again(trigger_id, entry, wanted.malformed)
-        if not wanted.groups:
+        match = watches.match(raw, entry.lane, entry.position)
+        if match.malformed is not None:
+            return self._reject_again(trigger_id, entry, match.malformed)
+        if not match.groups:
             return "filtered", None
-        place = EventOrigin(key, entry.lane, entry.position, traceparent_in(wanted.value))
-        sealed = seal(trigger.envelope, wanted.value, raw.data, [trigger_id], place)
-        if not isinstance(sealed, EventItem):
-            return self._again(trigger_id, entry, sealed[1])
+        origin = EventOrigin(key, entry.lane, entry.position, traceparent_in(match.value))
+        event = extract_event(trigger.envelope, match.value, raw.data, [trigger_id], origin)
+        if not isinstance(event, EventItem):
+            return self._reject_again(trigger_id, entry, event[1])
         stored = asyncio.get_running_loop().create_future()
-        self._outbox.put(OutboxItem(sealed, stored=stored))
+        self._outbox.put(OutboxItem(event, stored=stored))
         return "fired", stored
 
-    def _again(self, trigger_id: int, entry: BacklogEntry, reason: str) -> tuple[Answer, None]:
-        """It is still no good: its dead letter opens again when this is settled."""
+    def _reject_again(self, trigger_id: int, entry: BacklogEntry, reason: str) -> tuple[Answer, None]:
+        """Return the answer for a raw event that is still unusable. Its dead letter opens again when the entry is settled."""
         self._log.warning("redriven dead letter failed again", trigger=trigger_id, lane=entry.lane, position=entry.position, reason=reason)
         return "dead_lettered", None

@@ -1,4 +1,4 @@
-"""What a heartbeat says of the streams."""
+"""Build heartbeats with reports of the streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.wire.control.jobs import Blocked, Heartbeat
 from headrace.wire.control.streams import StreamReport
 
 MAX_LANES: Final = 2_000
-"""Lanes in one heartbeat, shared by its streams; each stream reports at most 100, and one at least."""
+"""Lanes in one heartbeat, divided among its streams. Each stream reports between 1 and 100."""
 
 
 def stream_report(statistics: StreamStatistics) -> StreamReport:
@@ -21,11 +21,11 @@ def stream_report(statistics: StreamStatistics) -> StreamReport:
     return StreamReport.model_validate(asdict(statistics))
 
 
-async def heartbeat(hub: SharedStreamManager, keys: Collection[Hashable], blocked: Blocked | None = None) -> bytes:
-    """Return the heartbeat about these streams, and what blocks a trigger process now. It lets others run after each stream."""
-    most = max(1, min(100, MAX_LANES // max(1, len(keys))))
+async def heartbeat(manager: SharedStreamManager, keys: Collection[Hashable], blocked: Blocked | None = None) -> bytes:
+    """Return the heartbeat (JSON) with reports of these streams and a current block. Yields to the loop after each stream."""
+    max_lanes = max(1, min(100, MAX_LANES // max(1, len(keys))))
     reports: list[StreamReport] = []
     for key in keys:
-        reports.append(stream_report(hub.statistics(key, most_lanes=most)))
+        reports.append(stream_report(manager.statistics(key, max_lanes=max_lanes)))
         await asyncio.sleep(0)
     return Heartbeat(streams=reports, blocked=blocked).model_dump_json().encode()

@@ -1,4 +1,4 @@
-"""What the api says that this job holds, kept up by the differences that it tells. Pure."""
+"""The leases of this job, updated from the differences that the API returns. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from headrace.wire.control.triggers import TriggersLoaded
 
 
 class Due(NamedTuple):
-    """Triggers that the runner is to run again, and those that it is to run no more."""
+    """Triggers that the runner must start or restart, and triggers that it must stop."""
 
     start: list[int]
     stop: list[int]
 
 
 class HeldLeases:
-    """The law: what an answer changed is looked at until the runner was told of it, also where a call fails in between."""
+    """The leases of one job.
+
+    Invariant: a changed trigger stays touched until the runner has its instruction, even if a call fails in between.
+    """
 
     def __init__(self) -> None:
         self.revision = ""
@@ -26,22 +29,22 @@ class HeldLeases:
         self._touched: set[int] = set()
 
     def update(self, loaded: TriggersLoaded) -> None:
-        """Take the next answer."""
+        """Apply the next answer of the API."""
         self.revision = loaded.revision
         if loaded.whole:
             self._touched.update(self._leases)
             self._leases.clear()
             self.revoked.clear()
-        told = [*(lease.trigger_id for lease in loaded.leases), *loaded.revoked, *loaded.gone]
-        for one in told:
+        changed = [*(lease.trigger_id for lease in loaded.leases), *loaded.revoked, *loaded.removed]
+        for one in changed:
             self._leases.pop(one, None)
             self.revoked.pop(one, None)
         self._leases.update((lease.trigger_id, lease.epoch) for lease in loaded.leases)
         self.revoked.update(dict.fromkeys(loaded.revoked))
-        self._touched.update(told)
+        self._touched.update(changed)
 
     def due(self, running: Mapping[int, int]) -> Due:
-        """Return what is to change where those triggers are running, under those epochs."""
+        """Return the changes for a runner that runs these triggers under these epochs."""
         start, stop = [], []
         for one in sorted(self._touched):
             epoch = None if one in self.revoked else self._leases.get(one)
@@ -53,13 +56,13 @@ class HeldLeases:
         return Due(start, stop)
 
     def done(self, again: Iterable[int] = ()) -> None:
-        """Note that the runner was told all that was due, except triggers to look at again."""
+        """Record that the runner has its instruction. Triggers in `again` stay touched."""
         self._touched = set(again)
 
     def epochs(self, trigger_ids: Iterable[int]) -> dict[int, int]:
-        """Return the epochs of leases that are held."""
+        """Return the epochs of these leases."""
         return {one: self._leases[one] for one in trigger_ids}
 
     def dropped(self) -> list[int]:
-        """Return the triggers to release that are not held any more: they changed or were removed."""
+        """Return the triggers to release that have no lease any more: they changed or were removed."""
         return [one for one in self.revoked if one not in self._leases]

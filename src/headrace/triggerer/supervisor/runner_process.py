@@ -1,4 +1,4 @@
-"""The runner as a child process: how to start it, to see what blocks it, and to end it."""
+"""The runner as a child process: start it, inspect what blocks it, end it."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from headrace.triggerer.ipc.shared_heartbeat import SIZE, SharedHeartbeat
 from headrace.triggerer.supervisor.stacks import users_frames
 
 FILES: Final = "HEADRACE_RUNNER_FILES"
-"""The inherited descriptors of a runner: its socket, its pulse, and where it is to write the stack when it is asked to."""
+"""Environment variable with a runner's inherited descriptors (socket, shared heartbeat, pipe for its stack) and its parent's process id."""
 
-ASK_FOR_STACK: Final = signal.SIGUSR1
+STACK_SIGNAL: Final = signal.SIGUSR1
 
 NICENESS: Final = 10
-"""By so much `lower_priority` raises a process's nice value: beside others it then gets about a tenth of a core."""
+"""Increase of the nice value by `lower_priority`: beside other processes, it then gets about a tenth of a core."""
 
 _STACK_SECONDS = 1.0
-_STACK_REST = 0.05
-_NICEST = 19
-_MOST_STACK = 16 * 1024
+_STACK_QUIET_SECONDS = 0.05
+_MAX_NICENESS = 19
+_MAX_STACK_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
 class RunnerCommand:
-    """How to start a runner: what to execute, and its environment."""
+    """The command line and the environment of a runner."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
 
 
 class RunnerProcess:
-    """One runner, alive or dead."""
+    """One runner process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, link: Channel, pulse: SharedHeartbeat, stacks: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, link: Channel, heartbeat: SharedHeartbeat, stacks: int) -> None:
         self._process = process
         self._stacks = stacks
         self.link = link
-        self.pulse = pulse
+        self.heartbeat = heartbeat
 
     @classmethod
     async def start(cls, command: RunnerCommand) -> RunnerProcess:
-        """Start one. It dies with this process, however that ends."""
+        """Start a runner. It ends with this process, however this process ends."""
         ours, theirs = socket.socketpair()
         stacks, stacks_end = os.pipe()
         os.set_blocking(stacks, False)
@@ -59,9 +59,9 @@ class RunnerProcess:
             with tempfile.TemporaryFile() as page, theirs:
                 page.truncate(SIZE)
                 page.flush()
-                process = await _started(command, (theirs.fileno(), page.fileno(), stacks_end))
-                pulse = SharedHeartbeat(page.fileno())
-            return cls(process, await Channel.over(ours), pulse, stacks)
+                process = await _spawn(command, (theirs.fileno(), page.fileno(), stacks_end))
+                heartbeat = SharedHeartbeat(page.fileno())
+            return cls(process, await Channel.open(ours), heartbeat, stacks)
         except BaseException:
             ours.close()
             os.close(stacks)
@@ -75,15 +75,15 @@ class RunnerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
-    async def ended(self) -> int:
-        """Wait until it has ended; return its exit code, or the signal that ended it as a negative number."""
+    async def wait_ended(self) -> int:
+        """Wait until the process has ended. Return its exit code, or the negative number of the signal that ended it."""
         return await self._process.wait()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self._process.returncode is None:
             self._process.kill()
 
@@ -92,27 +92,27 @@ class RunnerProcess:
         if self._process.returncode is None:
             with suppress(ProcessLookupError):  # it is ending
                 nice = os.getpriority(os.PRIO_PROCESS, self.pid)
-                os.setpriority(os.PRIO_PROCESS, self.pid, min(_NICEST, nice + NICENESS))
+                os.setpriority(os.PRIO_PROCESS, self.pid, min(_MAX_NICENESS, nice + NICENESS))
 
     async def close(self) -> None:
-        """End it, if it lives, and release what is held for it."""
+        """Kill the process if it lives, and close its descriptors."""
         self.kill()
         await self._process.wait()
         self.link.close()
         os.close(self._stacks)
 
     async def stack(self) -> list[str]:
-        """Return where users' code is in its main thread, innermost first, also where that holds the interpreter's lock; []: unknown."""
+        """Return the frames of users' code in its main thread, innermost first, or [] if unknown. Works under a held interpreter lock."""
         self._read()
-        self._process.send_signal(ASK_FOR_STACK)
+        self._process.send_signal(STACK_SIGNAL)
         loop = asyncio.get_running_loop()
-        told = asyncio.Event()
-        loop.add_reader(self._stacks, told.set)
+        readable = asyncio.Event()
+        loop.add_reader(self._stacks, readable.set)
         try:
             async with asyncio.timeout(_STACK_SECONDS):
-                await told.wait()
+                await readable.wait()
                 loop.remove_reader(self._stacks)
-                await asyncio.sleep(_STACK_REST)  # it comes line by line, and nothing says which is the last
+                await asyncio.sleep(_STACK_QUIET_SECONDS)  # the lines arrive one by one, and the last one has no mark
         except TimeoutError:
             return []
         finally:
@@ -121,17 +121,17 @@ class RunnerProcess:
 
     def _read(self) -> str:
         try:
-            return os.read(self._stacks, _MOST_STACK).decode(errors="replace")
+            return os.read(self._stacks, _MAX_STACK_BYTES).decode(errors="replace")
         except BlockingIOError:
             return ""
 
 
-async def _started(command: RunnerCommand, files: tuple[int, int, int]) -> asyncio.subprocess.Process:
+async def _spawn(command: RunnerCommand, files: tuple[int, int, int]) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
             *command.arguments,
             stdin=asyncio.subprocess.DEVNULL,
-            env={**command.environment, FILES: ",".join(map(str, files))},
+            env={**command.environment, FILES: ",".join(map(str, (*files, os.getpid())))},
             pass_fds=files,
         )
     except OSError as error:

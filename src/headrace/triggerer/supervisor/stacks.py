@@ -1,4 +1,4 @@
-"""The stack of a blocked process, cut down to what its reader can change. Pure."""
+"""Reduce the stack of a blocked process to the frames that its reader can change. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Final
 
 _PACKAGE: Final = f"{Path(__file__).resolve().parents[2]}/"
-_CALLERS: Final = ("engine/", "streams/", "standalone/", "cli/", "wiring/processes.py")
+_CALLERS: Final = ("triggerer/", "streams/", "process/", "cli/", "wiring/")
 _FILE: Final = re.compile(r'^File "([^"]*)"')
 
 
 def users_frames(stack: Sequence[str]) -> list[str]:
-    """Return the frames of users' code and of what that calls, innermost first; the whole `stack` where there are none.
+    """Return the frames of users' code and of its callees, innermost first, or the whole `stack` if there are none.
 
-    What calls users' code (Headrace, asyncio, the command line) is left out.
+    The callers of users' code (Headrace, asyncio, the command line) are left out.
     """
-    kept: list[str] = []
+    frames: list[str] = []
     for line in stack:
-        found = _FILE.match(line)
-        path = found.group(1) if found else ""
+        match = _FILE.match(line)
+        path = match.group(1) if match else ""
         if path.startswith(_PACKAGE):
             if path.removeprefix(_PACKAGE).startswith(_CALLERS):
                 break
             continue
-        kept.append(line)
+        frames.append(line)
     else:
         return list(stack)
-    return kept or list(stack)
+    return frames or list(stack)

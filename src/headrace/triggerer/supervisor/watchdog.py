@@ -1,4 +1,4 @@
-"""Sees when the runner's loop is blocked, and says by which trigger and where."""
+"""Detect that the runner's loop is blocked, and report the trigger and its stack."""
 
 from __future__ import annotations
 
@@ -11,72 +11,72 @@ from headrace.triggerer.supervisor.runner_process import RunnerProcess
 from headrace.triggerer.supervisor.stall_detector import StallDetector, WatchdogPolicy
 from headrace.wire.control.jobs import Blocked
 
-_LOOK = 0.1  # seconds between two looks
+_CHECK_SECONDS = 0.1  # seconds between two checks
 
 
 class LoopWatchdog:
-    """Watches one process. `name` gives a trigger's name; `changed` is called when a block begins or ends, `silent` at each look.
+    """Watches one process. `name` returns a trigger's name. `changed` is called when a block begins or ends.
 
-    `silent` is told for how many seconds the loop has not turned.
+    `silent` is called at each check, with the seconds that the loop has not turned.
     """
 
     def __init__(
         self,
         runner: RunnerProcess,
-        patience: WatchdogPolicy,
+        policy: WatchdogPolicy,
         name: Callable[[int], str],
         changed: Callable[[], None],
         silent: Callable[[float], None] | None = None,
     ) -> None:
         self._silent = silent
         self._runner = runner
-        self._patience = patience
+        self._policy = policy
         self._name = name
         self._changed = changed
         self.blocked: Blocked | None = None
-        """What blocks the loop now."""
+        """The current block of the loop, or None."""
         self._log = structlog.get_logger(__name__)
 
     async def run(self) -> Blocked:
-        """Watch; return what has blocked the loop for too long."""
-        silence, loop = StallDetector(), asyncio.get_running_loop()
+        """Watch until the loop was blocked for too long; return that block."""
+        detector, loop = StallDetector(), asyncio.get_running_loop()
         before = loop.time()
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_CHECK_SECONDS)
             now = loop.time()
-            # More than three looks apart, it was this process that did not run.
-            seconds = silence.seen(self._runner.pulse.beats, now - before, 3 * _LOOK)
+            # If the checks are more than three intervals apart, this process itself did not run.
+            seconds = detector.check(self._runner.heartbeat.beats, now - before, 3 * _CHECK_SECONDS)
             before = now
             if self._silent is not None:
                 self._silent(seconds)
-            await self._see(seconds)
-            if seconds > self._patience.stuck and self.blocked is not None:
+            await self._update(seconds)
+            if seconds > self._policy.stuck and self.blocked is not None:
                 return self.blocked
 
-    async def _see(self, seconds: float) -> None:
+    async def _update(self, seconds: float) -> None:
         blocked = self.blocked
-        if seconds > self._patience.blocked:
+        if seconds > self._policy.blocked:
             if blocked is None:
-                self._say(await self._look(seconds))
+                self._report_block(await self._describe_block(seconds))
             else:
                 self.blocked = blocked.model_copy(update={"seconds": seconds})
         elif blocked is not None:
             self.blocked = None
-            self._log.warning("the loop goes on", trigger=blocked.trigger, blocked_seconds=round(blocked.seconds, 1))
+            self._log.warning("loop unblocked", trigger=blocked.trigger, blocked_seconds=round(blocked.seconds, 1))
             self._changed()
 
-    def _say(self, blocked: Blocked) -> None:
+    def _report_block(self, blocked: Blocked) -> None:
         self.blocked = blocked
         self._log.error(
-            "users' code blocks the loop of its process" if blocked.trigger else "a loop is blocked",
+            "loop blocked by users' code" if blocked.trigger else "loop blocked",
             trigger=blocked.trigger,
             stack="\n  ".join(["", *blocked.stack]),
             hint="Use await, or asyncio.to_thread for what cannot wait.",
         )
         self._changed()
 
-    async def _look(self, seconds: float) -> Blocked:
-        trigger_id = self._runner.pulse.running
+    async def _describe_block(self, seconds: float) -> Blocked:
+        trigger_id = self._runner.heartbeat.running
         stack = await self._runner.stack()
         return Blocked(
             trigger_id=trigger_id, trigger=None if trigger_id is None else self._name(trigger_id), seconds=seconds, stack=stack[:100]

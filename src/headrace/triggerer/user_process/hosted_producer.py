@@ -1,7 +1,8 @@
-"""One producer of a user's, in its own process: reads ahead as far as it may, and keeps what its broker needs to be advanced.
+"""One user's producer in its own process: reads ahead as far as granted, and holds the broker payloads until they are advanced.
 
-The law: a raw event has a number, and what the producer gave with it is kept under that number until it is advanced. A lane has a number
-for as long as something of it is kept. All code of the user's runs in tasks that the pulse shows, or under `SharedHeartbeat.at`.
+Invariant: each raw event has a number, under which its broker payload is held until it is advanced. A lane has a number
+while it has unadvanced raw events. All users' code runs in tasks that the shared heartbeat shows, or under
+`SharedHeartbeat.at`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.core.values.text import clean_text, describe_error, describe_value, lane_name
 from headrace.errors import StreamError
 from headrace.streams.fan_out import position_of
-from headrace.streams.statistics_snapshot import MAX_SECONDS, asked_position, unreadable
-from headrace.streams.upstream.poll import POLL_STRETCH, presentable
+from headrace.streams.statistics_snapshot import MAX_SECONDS, checked_position, unreadable
+from headrace.streams.upstream.poll import POLL_YIELD_INTERVAL, presentable
 from headrace.streams.upstream.producer_factory import StreamOpener, make_producer
 from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.exception_text import Failure, failure
@@ -51,9 +52,9 @@ FIRST_AHEAD_EVENTS: Final = 64
 """Raw events that it may read ahead before the runner grants more."""
 FIRST_AHEAD_BYTES: Final = 32 * 1024
 ITEM_BYTES: Final = 64
-"""What a raw event costs on its way beside its content."""
+"""Estimated size of a raw event's fields beside its content."""
 CLOSE_SECONDS: Final = 10.0
-"""In so many seconds a stream that is not read any more must close."""
+"""Time limit for closing a stream that is not read any more."""
 _FLUSH_BYTES: Final = 256 * 1024
 
 T = TypeVar("T")
@@ -61,34 +62,34 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class _Owed(NamedTuple):
-    """What the producer gave with a raw event, and the number of its lane, or None if it has none."""
+class _UnadvancedEvent(NamedTuple):
+    """The broker payload of a raw event, and the number of its lane or None."""
 
     payload: Any
     lane: int | None
 
 
 class HostedProducer:
-    """Does what the commands of one turn say; `say` takes what the runner is to know."""
+    """Executes the commands of one turn. `say` sends steps to the runner."""
 
     def __init__(
-        self, opening: OpenProducer, running: TriggerContext, context: Context, say: Callable[[Step], None], pulse: SharedHeartbeat
+        self, opening: OpenProducer, running: TriggerContext, context: Context, say: Callable[[Step], None], heartbeat: SharedHeartbeat
     ) -> None:
         self._opening = opening
         self._turn = opening.turn
         self._running = running
         self._context = context
         self._say = say
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._producer: SharedStreamProducer | None = None
         self._acks = False
         self._next_number = 0
-        self._owed: dict[int, _Owed] = {}
+        self._unadvanced: dict[int, _UnadvancedEvent] = {}
         self._lane_numbers: dict[Hashable, int] = {}
         self._lanes: dict[int, Hashable] = {}
         self._left: Counter[int] = Counter()
         self._events, self._bytes = FIRST_AHEAD_EVENTS, FIRST_AHEAD_BYTES
-        self._room = asyncio.Event()
+        self._may_read = asyncio.Event()
         self._items: list[Item] = []
         self._new_lanes: dict[int, str] = {}
         self._size = 0
@@ -97,11 +98,11 @@ class HostedProducer:
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
-        """The tasks in the user's code."""
+        """The tasks that run the user's code."""
         return {*self._calls.values(), *(() if self._reading is None else (self._reading,))}
 
     def start(self) -> None:
-        """Make the producer and read."""
+        """Create the producer and read."""
         self._reading = self._task(self._read())
         self._reading.add_done_callback(self._read_ended)
 
@@ -109,10 +110,10 @@ class HostedProducer:
         """Allow the producer to read this much more."""
         self._events += events
         self._bytes += count
-        self._room.set()
+        self._may_read.set()
 
     def stop_reading(self) -> None:
-        """Cancel the reading; it may take its time."""
+        """Cancel reading, without waiting for its end."""
         if self._reading is not None:
             self._reading.cancel()
 
@@ -121,17 +122,17 @@ class HostedProducer:
         self._call(command.call, self._advance(command), command.numbers)
 
     def close(self, call: int, closed: Callable[[], object]) -> None:
-        """Close the producer; `closed` is called when that has ended."""
+        """Close the producer; `closed` is called when the call has ended."""
         self._call(call, self._close())
         self._calls[call].add_done_callback(lambda _: closed())
 
     def cancel(self, call: int) -> None:
-        """Cancel a call; it may take its time."""
+        """Cancel a call, without waiting for its end."""
         if (task := self._calls.get(call)) is not None:
             task.cancel()
 
     def answer(self, lanes: list[int]) -> None:
-        """Say where these lanes end and are committed, as many of them as there is time for, and what cannot be read."""
+        """Report the ends and committed positions of these lanes, as many as the time limit allows, and the read errors."""
         producer, until = self._producer, perf_counter() + MAX_SECONDS
         if producer is None:
             self._say(LanesAnswered(self._turn, [], {}))
@@ -140,27 +141,27 @@ class HostedProducer:
         for number in lanes:
             if number in self._lanes:
                 lane = self._lanes[number]
-                end = self._asked(partial(asked_position, producer.get_lane_end, "get_lane_end", lane))
-                committed = self._asked(partial(asked_position, producer.get_committed, "get_committed", lane))
+                end = self._call_safely(partial(checked_position, producer.get_lane_end, "get_lane_end", lane))
+                committed = self._call_safely(partial(checked_position, producer.get_committed, "get_committed", lane))
                 answers.append(LaneAnswer(number, end, committed))
             if perf_counter() > until:
                 break
-        self._say(LanesAnswered(self._turn, answers, self._asked(partial(unreadable, producer))))
+        self._say(LanesAnswered(self._turn, answers, self._call_safely(partial(unreadable, producer))))
 
-    def _asked(self, ask: Callable[[], T]) -> T | Failure:
+    def _call_safely(self, call: Callable[[], T]) -> T | Failure:
         try:
-            with self._pulse.at(self._running.trigger_id):
-                return ask()
+            with self._heartbeat.at(self._running.trigger_id):
+                return call()
         except BaseException as error:  # a producer may raise anything
             return failure(error)
 
     def _task(self, work: Coroutine[Any, Any, Failure | None]) -> asyncio.Task[Failure | None]:
-        return asyncio.Task(TrackedCoroutine(work, self._pulse, self._running), name=self._opening.stream, context=self._context)
+        return asyncio.Task(TrackedCoroutine(work, self._heartbeat, self._running), name=self._opening.stream, context=self._context)
 
     async def _read(self) -> Failure | None:
-        """Read until the stream ends; return what ended it."""
+        """Read until the stream ends. Return its failure, or None."""
         try:
-            producer = self._producer = self._made()
+            producer = self._producer = self._create_producer()
             stream = producer.open_stream()
             try:
                 await self._follow(stream)
@@ -168,11 +169,11 @@ class HostedProducer:
                 await self._close_stream(stream)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # a producer may raise anything, also SystemExit
+        except BaseException as error:  # a producer may raise anything, including SystemExit
             return failure(presentable(error))
         return None
 
-    def _made(self) -> SharedStreamProducer:
+    def _create_producer(self) -> SharedStreamProducer:
         opening = self._opening
         kind = import_trigger(opening.classpath, f"The producer of {opening.stream}")
         if not issubclass(kind, BaseEventTrigger):
@@ -184,21 +185,21 @@ class HostedProducer:
         return producer
 
     async def _follow(self, stream: AsyncIterator[tuple[Any, Any]]) -> None:
-        stretch = 0
+        read = 0
         async for item in stream:
             try:
                 raw, payload = item
             except Exception as error:
                 raise StreamError(f"The producer yielded {describe_value(item)[:200]}, not (raw_event, broker_payload).") from error
             self._yielded(raw, payload)
-            stretch += 1
+            read += 1
             if self._events <= 0 or self._bytes <= 0:
                 del item, raw, payload  # the wait may be long, and the message large
                 self._flush()
                 while self._events <= 0 or self._bytes <= 0:
-                    self._room.clear()
-                    await self._room.wait()
-            elif not stretch % POLL_STRETCH:
+                    self._may_read.clear()
+                    await self._may_read.wait()
+            elif not read % POLL_YIELD_INTERVAL:
                 await asyncio.sleep(0)
 
     def _yielded(self, raw: Any, payload: Any) -> None:
@@ -208,7 +209,7 @@ class HostedProducer:
         packed = pack(raw, name, position if isinstance(position, int) else None)
         if self._acks:
             known = None if isinstance(lane, Failure) else lane
-            self._owed[number] = _Owed(payload, known)
+            self._unadvanced[number] = _UnadvancedEvent(payload, known)
             if known is not None:
                 self._left[known] += 1
         size = size_of(packed) + ITEM_BYTES
@@ -222,7 +223,7 @@ class HostedProducer:
             self._flush()
 
     def _lane(self, payload: Any) -> tuple[int | Failure, str]:
-        """Return the number of a raw event's lane, or why there is none, and its name."""
+        """Return the number of a raw event's lane, or the failure, and the lane's name if it is new."""
         producer = self._producer
         if producer is None:
             raise StreamError("There is no producer.")
@@ -233,7 +234,7 @@ class HostedProducer:
                 return number, ""
             name = lane_name(lane)
             number = self._lane_numbers[lane] = self._next_number
-        except BaseException as error:  # a producer may raise anything, also SystemExit; it is this raw event's trouble
+        except BaseException as error:  # a producer may raise anything, including SystemExit; it fails this raw event
             return failure(error), ""
         self._lanes[number] = lane
         self._new_lanes[number] = name
@@ -267,55 +268,57 @@ class HostedProducer:
                 await close()
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # a producer may raise anything, also SystemExit
+        except BaseException as error:  # a producer may raise anything, including SystemExit
             log.warning("Upstream does not close", stream=self._opening.stream, error=mask(describe_error(error)))
 
     async def _advance(self, command: Advance) -> None:
         if self._producer is not None:
             pairs = zip(command.numbers, command.outcomes, strict=True)
-            await self._producer.advance([AdvanceItem(self._owed[number].payload, AdvanceOutcome(*counts)) for number, counts in pairs])
+            await self._producer.advance(
+                [AdvanceItem(self._unadvanced[number].payload, AdvanceOutcome(*counts)) for number, counts in pairs]
+            )
 
     async def _close(self) -> None:
         if self._producer is not None:
             await self._producer.aclose()
 
     def _call(self, call: int, work: Coroutine[Any, Any, None], numbers: list[int] | None = None) -> None:
-        task = self._calls[call] = self._task(_tried(work))
-        task.add_done_callback(partial(self._called, call, numbers or []))
+        task = self._calls[call] = self._task(_capture_failure(work))
+        task.add_done_callback(partial(self._call_ended, call, numbers or []))
 
-    def _called(self, call: int, numbers: list[int], task: asyncio.Task[Failure | None]) -> None:
+    def _call_ended(self, call: int, numbers: list[int], task: asyncio.Task[Failure | None]) -> None:
         del self._calls[call]
         cancelled = task.cancelled()
         failed = None if cancelled else task.result()
-        gone = [] if cancelled or failed is not None else self._forget(numbers)
-        self._say(CallEnded(self._turn, call, failed, cancelled, gone))
+        released = [] if cancelled or failed is not None else self._drop_advanced(numbers)
+        self._say(CallEnded(self._turn, call, failed, cancelled, released))
 
-    def _forget(self, numbers: list[int]) -> list[int]:
-        """Forget raw events that are advanced; return the lanes of which nothing is left."""
-        gone: list[int] = []
+    def _drop_advanced(self, numbers: list[int]) -> list[int]:
+        """Drop raw events that are advanced. Return the lanes without unadvanced raw events."""
+        released: list[int] = []
         for number in numbers:
-            lane = self._owed.pop(number).lane
+            lane = self._unadvanced.pop(number).lane
             if lane is None:
                 continue
             self._left[lane] -= 1
             if not self._left[lane]:
                 del self._left[lane]
-                gone.append(lane)
-        for number in gone:
+                released.append(lane)
+        for number in released:
             lane_key = self._lanes.pop(number)
-            if isinstance(trouble := self._asked(partial(self._lane_numbers.pop, lane_key, None)), Failure):
-                log.debug("a lane cannot be looked up", stream=self._opening.stream, error=clean_text(trouble.message))
-        return gone
+            if isinstance(failed := self._call_safely(partial(self._lane_numbers.pop, lane_key, None)), Failure):
+                log.debug("lane lookup failed", stream=self._opening.stream, error=clean_text(failed.message))
+        return released
 
 
-async def _tried(work: Coroutine[Any, Any, None]) -> Failure | None:
-    """Return what a call raised."""
+async def _capture_failure(work: Coroutine[Any, Any, None]) -> Failure | None:
+    """Await a call; return its failure, or None."""
     try:
         await work
     except asyncio.CancelledError:
         raise
     except Exception as error:
         return failure(error)
-    except BaseException as error:  # a producer may raise anything, also SystemExit
+    except BaseException as error:  # a producer may raise anything, including SystemExit
         return failure(StreamError(f"the producer raised {describe_error(error)}"))
     return None

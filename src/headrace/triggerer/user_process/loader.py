@@ -1,4 +1,4 @@
-"""Make a trigger of a workload."""
+"""Load the trigger of a workload."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def trigger_class(workload: RunTrigger) -> type[BaseTrigger]:
     """Import the workload's class.
 
     Raises:
-        ProjectError: The class is of a module that is not allowed, cannot be imported, or is no trigger.
+        ProjectError: The class's module is not allowed, it cannot be imported, or it is not a trigger class.
     """
-    if workload.trouble is not None:
-        raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.trouble}")
+    if workload.load_error is not None:
+        raise ProjectError(f"Trigger '{workload.name}' cannot be loaded: {workload.load_error}")
     return import_trigger(workload.classpath, f"Trigger '{workload.name}'")
 
 
 def import_trigger(classpath: str, what: str) -> type[BaseTrigger]:
-    """Import a trigger class; `what` names who wants it. Raises `ProjectError` as `trigger_class` does."""
+    """Import a trigger class. `what` names its user in errors. Raises `ProjectError` as `trigger_class` does."""
     IMPORT_ALLOWLIST.check(classpath, what)
     module, _, name = classpath.rpartition(".")
     try:
@@ -39,10 +39,10 @@ def import_trigger(classpath: str, what: str) -> type[BaseTrigger]:
 
 
 def load_trigger(workload: RunTrigger) -> BaseTrigger:
-    """Import the workload's class and make the trigger.
+    """Import the workload's class and create the trigger.
 
     Raises:
-        ProjectError: There is no such class, or it does not take these arguments.
+        ProjectError: The class does not exist, or does not accept these arguments.
     """
     kind = trigger_class(workload)
     try:

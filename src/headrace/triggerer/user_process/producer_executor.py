@@ -1,4 +1,4 @@
-"""Runs what users wrote of producers. It decides nothing: when to read, advance and close is the runner's to say."""
+"""Run users' producers. The runner decides when to read, advance and close."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from contextvars import copy_context
 from functools import partial
 
 from headrace.errors import StreamError
+from headrace.triggerer.builtin_upstream import describe_builtin_upstream
 from headrace.triggerer.context import TriggerContext, current_trigger
 from headrace.triggerer.exception_text import failure
 from headrace.triggerer.ipc.producer_messages import (
     Advance,
-    AskLanes,
     CallEnded,
     CancelCall,
     CloseProducer,
     OpenProducer,
     ProducerCommand,
+    QueryLanes,
     ReadOn,
     StopReading,
 )
 from headrace.triggerer.ipc.shared_heartbeat import SharedHeartbeat
 from headrace.triggerer.ipc.trigger_messages import Describe, Described, Ended, Step
-from headrace.triggerer.own_upstream import own_upstream
 from headrace.triggerer.user_process.hosted_producer import HostedProducer
 from headrace.triggerer.user_process.loader import trigger_class
 from headrace.wire.control.triggers import RunTrigger
 
 
 class ProducerExecutor:
-    """The producers of this process; `say` takes what the runner is to know."""
+    """The producers of this process. `say` sends steps to the runner."""
 
-    def __init__(self, say: Callable[[Step], None], pulse: SharedHeartbeat) -> None:
+    def __init__(self, say: Callable[[Step], None], heartbeat: SharedHeartbeat) -> None:
         self._say = say
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._producers: dict[int, HostedProducer] = {}
 
     @property
     def tasks(self) -> set[asyncio.Task[object]]:
-        """The tasks in users' code."""
+        """The tasks that run users' code."""
         return {task for producer in self._producers.values() for task in producer.tasks}
 
     def do(self, command: ProducerCommand | Describe) -> None:
-        """Do as the runner says."""
+        """Execute a command of the runner."""
         if isinstance(command, OpenProducer):
             self._open(command)
         elif isinstance(command, Describe):
@@ -51,8 +51,8 @@ class ProducerExecutor:
         elif (producer := self._producers.get(command.turn)) is not None:
             self._do(producer, command)
         elif isinstance(command, Advance | CloseProducer):
-            gone = failure(StreamError("The producer is closed."))
-            self._say(CallEnded(command.turn, command.call, gone, cancelled=False, gone=[]))
+            closed = failure(StreamError("The producer is closed."))
+            self._say(CallEnded(command.turn, command.call, closed, cancelled=False, released=[]))
 
     def _do(self, producer: HostedProducer, command: ProducerCommand) -> None:
         match command:
@@ -66,21 +66,21 @@ class ProducerExecutor:
                 producer.close(call, partial(self._producers.pop, turn, None))
             case CancelCall(_, call):
                 producer.cancel(call)
-            case AskLanes(_, lanes):
+            case QueryLanes(_, lanes):
                 producer.answer(lanes)
 
     def _open(self, command: OpenProducer) -> None:
         running = TriggerContext(command.producer_id, command.stream, "")
         context = copy_context()
         context.run(current_trigger.set, running)
-        producer = self._producers[command.turn] = HostedProducer(command, running, context, self._say, self._pulse)
+        producer = self._producers[command.turn] = HostedProducer(command, running, context, self._say, self._heartbeat)
         producer.start()
 
     def _describe(self, describe: Describe) -> None:
         workload = RunTrigger.model_validate_json(describe.workload)
         try:
-            with self._pulse.at(workload.trigger_id):
-                described = own_upstream(trigger_class(workload), workload.kwargs)
+            with self._heartbeat.at(workload.trigger_id):
+                described = describe_builtin_upstream(trigger_class(workload), workload.kwargs)
         except Exception as error:  # a user's class may raise anything
             self._say(Ended(describe.turn, 0, failure(error), loaded=True))
             return

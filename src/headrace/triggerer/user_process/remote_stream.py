@@ -1,4 +1,4 @@
-"""A shared stream as a filter reads it in a trigger process."""
+"""A shared stream as a filter in a trigger process reads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import structlog
 from headrace.core.values.text import describe_text
 from headrace.errors import StreamError
 from headrace.triggerer.context import EventOrigin, trace_of
-from headrace.triggerer.ipc.trigger_messages import Next, Raw, Refused, Step
+from headrace.triggerer.ipc.trigger_messages import Next, Raw, Rejected, Step
 from headrace.triggers.event import current_stream
 from headrace.triggers.masking import mask
 from headrace.triggers.packed import PackedEvent, PackedSubclass
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class Delivered(NamedTuple):
-    """A raw event and its place; `error`: it did not survive the way here."""
+    """A raw event with its lane and position. `error`: it could not be unpickled."""
 
     raw: Any
     lane: str
@@ -32,7 +32,7 @@ class Delivered(NamedTuple):
 
 
 def pack(raw: Any, lane: str, position: int | None) -> Raw:
-    """Return the form in which a raw event goes to a trigger process. What pickle raises is raised."""
+    """Return the form of a raw event for a trigger process. Raises errors of pickle."""
     if type(raw) is RawEvent:
         return Raw(raw.data, raw.lane, raw.position, False)
     if isinstance(raw, PackedSubclass):
@@ -54,19 +54,19 @@ def unpack(raw: Raw) -> Delivered:
 
 
 class RemoteStream:
-    """An async iterator of raw events for one turn of one filter. To pull the next is to be done with the one before.
+    """Raw events of one turn of one filter, as an async iterator. Requesting the next one finishes the current one.
 
-    `say` takes what the runner is to know, in order. `generation` is that of the raw event that the filter is at.
+    `say` sends steps to the runner, in order. `generation` is that of the filter's current raw event.
     """
 
     __slots__ = (
-        "_asked",
         "_at",
         "_closed",
         "_items",
         "_next_generation",
         "_pulling",
-        "_refused",
+        "_rejected",
+        "_requested",
         "_say",
         "_waiter",
         "acks",
@@ -84,44 +84,45 @@ class RemoteStream:
         self._say = say
         self._items: deque[Delivered] = deque()
         self._at: Delivered | None = None
-        self._asked = False
+        self._requested = False
         self._pulling = False
-        self._refused = False
+        self._rejected = False
         self._closed: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def place(self) -> EventOrigin | None:
-        """Return the place of the raw event that the filter is at, or None if it is at none. Any thread may ask."""
+    def origin(self) -> EventOrigin | None:
+        """Return the origin of the filter's current raw event, or None if it has none. Any thread may call it."""
         at = self._at
         return None if at is None else EventOrigin(self.name, at.lane, at.position, trace_of(at.raw))
 
     def deliver(self, item: Delivered) -> None:
-        """Give the filter one more raw event."""
+        """Queue one more raw event for the filter."""
         self._items.append(item)
         self._wake()
 
     def reset(self, generation: int) -> None:
-        """Drop what the filter has not begun with; the next is asked for already."""
+        """Drop the raw events that the filter has not begun. The next one counts as requested."""
         self._next_generation = generation
         if self._at is None:
             self.generation = generation
-        # Else it is at a raw event that the runner has taken back: until it pulls the next, what it says is of the older generation.
+        # Otherwise the filter processes a withdrawn raw event: until it requests the next one, its steps are of the
+        # older generation.
         self._items.clear()
-        self._asked = True
+        self._requested = True
 
     def close(self, error: Exception) -> None:
-        """Raise `error` in the filter instead of giving it raw events, from now on."""
+        """From now on, raise `error` in the filter instead of delivering raw events."""
         if self._closed is None:
             self._closed = error
             self._wake()
 
-    def refuse(self, reason: str | None) -> bool:
-        """Reject the raw event that the filter is at, and say whether it is at one."""
-        if not self.acks or self._closed is not None or self._at is None or self._refused:
+    def reject(self, reason: str | None) -> bool:
+        """Reject the filter's current raw event; return whether there is one."""
+        if not self.acks or self._closed is not None or self._at is None or self._rejected:
             return False
-        self._refused = True
-        # A user gives the reason: whatever it is, it must reach the runner.
-        self._say(Refused(self.turn, self.generation, None if reason is None else mask(describe_text(reason))))
+        self._rejected = True
+        # The reason comes from a user, and must reach the runner whatever it contains.
+        self._say(Rejected(self.turn, self.generation, None if reason is None else mask(describe_text(reason))))
         return True
 
     def __aiter__(self) -> RemoteStream:
@@ -129,7 +130,7 @@ class RemoteStream:
         return self
 
     def __anext__(self) -> Awaitable[Any]:
-        # Not itself a coroutine, so that it runs in the filter's own context even where `wait_for` runs the waiting in a task of its own.
+        # Not a coroutine, so that it runs in the filter's own context even if `wait_for` awaits it in another task.
         self._enter()
         return self._next()
 
@@ -145,14 +146,14 @@ class RemoteStream:
         if self._pulling:
             raise StreamError("Two tasks pull from the shared stream of one trigger at once.")
         self._at = None
-        self._refused = False
+        self._rejected = False
         self.generation = self._next_generation
-        if not self._asked and self._closed is None:
-            self._asked = True
+        if not self._requested and self._closed is None:
+            self._requested = True
             self._say(Next(self.turn, self.generation))
         while self._closed is None:
             if self._items:
-                self._asked = False
+                self._requested = False
                 self._at = self._items.popleft()
                 if self._at.error is not None:
                     raise self._at.error

@@ -1,4 +1,4 @@
-"""Runs what users wrote of triggers: filters, `handle`, `run()` and `cleanup`. It decides nothing, and nothing is lost with it."""
+"""Run users' triggers: filters, `handle`, `run()` and `cleanup`. This process makes no decisions, and its end loses no data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import structlog
 
+from headrace.core.matching.envelope import EventFields
 from headrace.core.values.limits import MAX_JSON_DEPTH, has_non_finite, is_too_deep
 from headrace.core.values.text import describe_text, describe_value
 from headrace.errors import AckTimeout, StreamEnded, StreamError, SubscriberOverflow
 from headrace.triggerer.context import TriggerContext, current_trigger
 from headrace.triggerer.cooperative_yield import CooperativeYield
 from headrace.triggerer.exception_text import Failure, failure
-from headrace.triggerer.gc_freeze import made_to_stay
+from headrace.triggerer.gc_freeze import gc_frozen
 from headrace.triggerer.ipc.api_calls import ApiCalls
 from headrace.triggerer.ipc.channel import Channel
 from headrace.triggerer.ipc.messages import CallFailed, CallSucceeded
@@ -33,11 +34,11 @@ from headrace.triggerer.ipc.trigger_messages import (
     Ended,
     Fired,
     Next,
-    Refused,
+    OutboxCapacity,
+    Rejected,
     Release,
     Released,
     Reset,
-    Room,
     Step,
     Steps,
 )
@@ -50,15 +51,15 @@ from headrace.triggers.masking import mask
 from headrace.wire.control.triggers import RunTrigger
 
 MAX_STEPS: Final = 256
-"""So many steps are said at once, also while a filter does not let the loop turn."""
+"""Steps in one message, also while a filter does not yield to the loop."""
 
 _ERRORS: Final[dict[str, type[Exception]]] = {kind.__name__: kind for kind in (StreamEnded, AckTimeout, SubscriberOverflow)}
 
 log = structlog.get_logger(__name__)
 
 
-class _Made(NamedTuple):
-    """A trigger, and whether a task run waits for it."""
+class _LoadedTrigger(NamedTuple):
+    """A loaded trigger, and whether a task run waits for it."""
 
     trigger: BaseTrigger
     running: TriggerContext
@@ -66,45 +67,46 @@ class _Made(NamedTuple):
 
 
 class TriggerExecutor:
-    """Does what its runner says, until that is gone. `calls` are those of the api that the triggers make."""
+    """Executes the runner's commands until the runner ends. `calls` are the triggers' calls of the API."""
 
-    def __init__(self, link: Channel, calls: ApiCalls, pulse: SharedHeartbeat) -> None:
+    def __init__(self, link: Channel, calls: ApiCalls, heartbeat: SharedHeartbeat) -> None:
         self._link = link
         self._calls = calls
-        self._pulse = pulse
-        self._made: dict[int, _Made] = {}
+        self._heartbeat = heartbeat
+        self._loaded: dict[int, _LoadedTrigger] = {}
         self._streams: dict[int, RemoteStream] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
         self._cleanups: set[asyncio.Task[None]] = set()
         self._steps: list[Step] = []
-        self._room = asyncio.Event()
-        self._room.set()
-        self.producers = ProducerExecutor(self._say, pulse)
+        self._may_fire = asyncio.Event()
+        self._may_fire.set()
+        self.producers = ProducerExecutor(self._say, heartbeat)
 
     async def run(self) -> None:
-        """Work; return when the runner is gone."""
+        """Run until the runner ends."""
         while (frame := await self._link.receive()) is not None:
             if isinstance(frame, Commands):
-                await self._follow(frame)
+                await self._handle(frame)
             elif isinstance(frame, CallSucceeded | CallFailed):
-                self._calls.answered(frame)
+                self._calls.complete(frame)
 
-    async def _follow(self, commands: Commands) -> None:
-        if commands.commands:  # most only deliver
-            await self._do_all(commands.commands)
+    async def _handle(self, commands: Commands) -> None:
+        if commands.commands:  # most frames only deliver
+            await self._execute_all(commands.commands)
         for turn, index in commands.delivered:
             if (stream := self._streams.get(turn)) is not None:
-                stream.deliver(unpack(commands.raws[index]))  # each its own: what one changes in it no other sees
+                # unpacked for each turn, so that changes by one trigger are not visible to others
+                stream.deliver(unpack(commands.raws[index]))
 
-    async def _do_all(self, commands: Sequence[Command]) -> None:
-        stretch = CooperativeYield()
-        with made_to_stay(sum(isinstance(command, Begin) for command in commands)):
+    async def _execute_all(self, commands: Sequence[Command]) -> None:
+        yielder = CooperativeYield()
+        with gc_frozen(sum(isinstance(command, Begin) for command in commands)):
             for command in commands:
-                self._do(command)
-                await stretch.rest()
+                self._execute(command)
+                await yielder.checkpoint()
 
-    def _do(self, command: Command) -> None:
+    def _execute(self, command: Command) -> None:
         match command:
             case Begin():
                 self._begin(command)
@@ -120,8 +122,8 @@ class TriggerExecutor:
                     task.cancel()
             case Release():
                 self._release(command)
-            case Room(there):
-                self._room.set() if there else self._room.clear()
+            case OutboxCapacity(available):
+                self._may_fire.set() if available else self._may_fire.clear()
             case _:
                 self.producers.do(command)
 
@@ -129,25 +131,25 @@ class TriggerExecutor:
         turn, workload = begin.turn, RunTrigger.model_validate_json(begin.workload)
         stream = None if begin.acks is None else RemoteStream(turn, workload.stream or "", self._say, acks=begin.acks)
         trigger_id = workload.trigger_id
-        running = TriggerContext(trigger_id, workload.name, workload.log_name, None if stream is None else stream.place)
+        running = TriggerContext(trigger_id, workload.name, workload.log_name, None if stream is None else stream.origin)
         context = copy_context()
         context.run(current_trigger.set, running)
         try:
-            with self._pulse.at(trigger_id):
+            with self._heartbeat.at(trigger_id):
                 events = context.run(self._events, workload, running, stream)
         except Exception as error:  # a user's trigger may raise anything
-            self._say(Ended(turn, 0, failure(error), trigger_id in self._made))
+            self._say(Ended(turn, 0, failure(error), trigger_id in self._loaded))
             return
         if stream is not None:
             self._streams[turn] = stream
         turning = self._turn(turn, stream, events, awaited=workload.run_id is not None)
-        task = self._tasks[turn] = asyncio.Task(TrackedCoroutine(turning, self._pulse, running), name=workload.name, context=context)
+        task = self._tasks[turn] = asyncio.Task(TrackedCoroutine(turning, self._heartbeat, running), name=workload.name, context=context)
         task.add_done_callback(partial(self._ended, turn))
 
     def _events(self, workload: RunTrigger, running: TriggerContext, stream: RemoteStream | None) -> AsyncIterator[TriggerEvent]:
-        made = self._made.get(workload.trigger_id)
-        trigger = load_trigger(workload) if made is None else made.trigger
-        self._made[workload.trigger_id] = _Made(trigger, running, workload.run_id is not None)
+        loaded = self._loaded.get(workload.trigger_id)
+        trigger = load_trigger(workload) if loaded is None else loaded.trigger
+        self._loaded[workload.trigger_id] = _LoadedTrigger(trigger, running, workload.run_id is not None)
         if stream is not None and isinstance(trigger, BaseEventTrigger):
             return trigger.filter_shared_stream(stream)
         return trigger.run()
@@ -158,18 +160,10 @@ class TriggerExecutor:
             return
         async for event in events:
             self._fire(turn, stream, event)
-            await self._room.wait()
+            await self._may_fire.wait()
 
     def _fire(self, turn: int, stream: RemoteStream | None, event: TriggerEvent) -> None:
-        if not isinstance(event, TriggerEvent):
-            raise TypeError(f"The trigger yielded a {type(event).__name__}. Yield a TriggerEvent.")
-        generation = 0 if stream is None else stream.generation
-        try:
-            fired = Fired(turn, generation, _payload(event), *_fields(event))
-        except Exception as error:  # whatever a user's value does, it is this event's alone
-            reason, shown = mask(_reason(error)), mask(describe_value(event))
-            fired = Fired(turn, generation, None, None, None, None, None, None, None, reason, shown)
-        self._say(fired)
+        self._say(fired_event(turn, 0 if stream is None else stream.generation, event))
 
     def _ended(self, turn: int, task: asyncio.Task[None]) -> None:
         stream = self._streams.pop(turn, None)
@@ -185,29 +179,31 @@ class TriggerExecutor:
 
     def _release(self, release: Release) -> None:
         try:
-            made = self._to_clean_up(release)
+            loaded = self._to_clean_up(release)
         except Exception as error:  # a user's trigger may raise anything
             self._say(Released(release.trigger_id, failure(error)))
             return
-        if made is None:
+        if loaded is None:
             self._say(Released(release.trigger_id, None))
             return
         context: Context = copy_context()
-        context.run(current_trigger.set, made.running)
-        cleanup = TrackedCoroutine(_cleanup(made.trigger), self._pulse, made.running)
-        task = asyncio.Task(cleanup, name=f"cleanup of {made.running.name}", context=context)
+        context.run(current_trigger.set, loaded.running)
+        cleanup = TrackedCoroutine(_cleanup(loaded.trigger), self._heartbeat, loaded.running)
+        task = asyncio.Task(cleanup, name=f"cleanup of {loaded.running.name}", context=context)
         self._cleanups.add(task)
         task.add_done_callback(partial(self._released, release.trigger_id))
 
-    def _to_clean_up(self, release: Release) -> _Made | None:
-        made = self._made.pop(release.trigger_id, None)
+    def _to_clean_up(self, release: Release) -> _LoadedTrigger | None:
+        loaded = self._loaded.pop(release.trigger_id, None)
         if release.workload is None:
-            return None if made is None or made.awaited else made
-        if made is not None:
-            return made
+            return None if loaded is None or loaded.awaited else loaded
+        if loaded is not None:
+            return loaded
         workload = RunTrigger.model_validate_json(release.workload)
-        with self._pulse.at(workload.trigger_id):
-            return _Made(load_trigger(workload), TriggerContext(workload.trigger_id, workload.name, workload.log_name), awaited=True)
+        with self._heartbeat.at(workload.trigger_id):
+            return _LoadedTrigger(
+                load_trigger(workload), TriggerContext(workload.trigger_id, workload.name, workload.log_name), awaited=True
+            )
 
     def _released(self, trigger_id: int, task: asyncio.Task[None]) -> None:
         self._cleanups.discard(task)
@@ -226,7 +222,7 @@ class TriggerExecutor:
             steps, self._steps = self._steps, []
             try:
                 self._link.post(Steps(steps))
-            except Exception:  # one of the steps has a user's value that cannot be written: the others must arrive
+            except Exception:  # one of the steps has a user's value that cannot be encoded, and the others must arrive
                 for step in steps:
                     self._send_alone(step)
 
@@ -234,23 +230,23 @@ class TriggerExecutor:
         try:
             self._link.post(Steps([step]))
         except Exception as error:
-            log.exception("step cannot be written", step=type(step).__name__)
+            log.exception("step not encodable", step=type(step).__name__)
             self._link.post(Steps([_writable(step, error)]))
 
 
 def _writable(step: Step, error: Exception) -> Step:
-    """Return a step in the place of one that cannot be written: an event is a dead letter, anything else fails its turn."""
+    """Return a replacement for a step that cannot be encoded: an event becomes a dead letter, any other step fails its turn."""
     match step:
         case Fired(turn, generation):
-            return Fired(turn, generation, None, None, None, None, None, None, None, mask(describe_text(error)))
-        case Refused(turn, generation):
-            return Refused(turn, generation, mask(describe_text(error)))
+            return Fired(turn, generation, None, {}, mask(describe_text(error)))
+        case Rejected(turn, generation):
+            return Rejected(turn, generation, mask(describe_text(error)))
         case Released(trigger_id):
             return Released(trigger_id, failure(error))
         case Next(turn, generation) | Ended(turn, generation):
             return Ended(turn, generation, failure(error), loaded=True)
         case CallEnded(turn, call):
-            return CallEnded(turn, call, failure(error), cancelled=False, gone=[])
+            return CallEnded(turn, call, failure(error), cancelled=False, released=[])
         case LanesAnswered(turn):
             return LanesAnswered(turn, [], failure(error))
         case Yielded(turn) | ReadingEnded(turn):
@@ -259,8 +255,18 @@ def _writable(step: Step, error: Exception) -> Step:
             return Ended(turn, 0, failure(error), loaded=True)
 
 
+def fired_event(turn: int, generation: int, event: TriggerEvent) -> Fired:
+    """Return the step of a yielded event. Raises `TypeError` for any other value."""
+    if not isinstance(event, TriggerEvent):
+        raise TypeError(f"The trigger yielded a {type(event).__name__}. Yield a TriggerEvent.")
+    try:
+        return Fired(turn, generation, _payload(event), _fields(event))
+    except Exception as error:  # any error of a user's value affects this event only
+        return Fired(turn, generation, None, {}, mask(_reason(error)), mask(describe_value(event)))
+
+
 def _payload(event: TriggerEvent) -> bytes:
-    """Return the payload as JSON. Raises whatever its values raise, and `ValueError` for what no store takes."""
+    """Return the payload as JSON. Raises any error of its values, and `ValueError` for a payload that no store accepts."""
     encoded = msgspec.json.encode(event.payload)
     if is_too_deep(encoded):
         raise ValueError(f"The payload is nested deeper than {MAX_JSON_DEPTH} levels.")
@@ -275,15 +281,19 @@ def _reason(error: Exception) -> str:
     return describe_text(error)
 
 
-def _fields(event: TriggerEvent) -> tuple[str | None, str | None, str | None, str | None, str | None, str | None]:
-    """Return the fields of an event but its payload, in the order of `Fired`. Raises an error where one is not valid."""
-    occurred = None if event.occurred is None else event.occurred.isoformat()
-    for text in (event.id, event.subject, event.follows, event.type, event.source, occurred):
-        if text is not None:
-            if not isinstance(text, str):
-                raise TypeError(f"A field is {type(text).__name__}, not a text.")
-            text.encode()  # no lone surrogate
-    return event.id, event.subject, occurred, event.follows, event.type, event.source
+def _fields(event: TriggerEvent) -> dict[str, str]:
+    """Return the fields that an event sets, except its payload. Raises an error if one is not valid."""
+    fields: dict[str, str] = {}
+    for name in EventFields._fields:
+        value = getattr(event, name)
+        if value is None:
+            continue
+        text = value.isoformat() if name == "occurred" else value
+        if not isinstance(text, str):
+            raise TypeError(f"The event's `{name}` is {type(text).__name__}, not a text.")
+        text.encode()  # no lone surrogate
+        fields[name] = text
+    return fields
 
 
 async def _cleanup(trigger: BaseTrigger) -> None:
@@ -291,7 +301,7 @@ async def _cleanup(trigger: BaseTrigger) -> None:
 
 
 async def _first(events: AsyncIterator[TriggerEvent]) -> Any:
-    """Return the first event, and close what gives them; where there is none, one that fails the run that waits."""
+    """Return the first event and close the iterator. If there is none, return an event that fails the waiting task run."""
     try:
         async for event in events:
             return event

@@ -17,10 +17,10 @@ from headrace.wire.base import rfc3339
 
 
 class FileTrigger(BaseTrigger):
-    """Fires once the file is there: `{"path", "size", "modified"}`. A file comes by rename, so that it is whole when it is there.
-    A relative path starts in the project's folder.
+    """Fires once the file exists: `{"path", "size", "modified"}`. Add the file by rename, so that it is complete.
 
-    The kernel tells of it. On a file system whose changes it does not tell (NFS), say `poll`: the seconds between two looks.
+    A relative path starts in the project's folder. The kernel reports the file. On a network file system, set `poll`: the seconds between
+    two checks.
     """
 
     def __init__(self, path: str | Path, *, poll: float | None = None) -> None:
@@ -35,13 +35,13 @@ class FileTrigger(BaseTrigger):
         return f"{__name__}.FileTrigger", {"path": str(self.path), "poll": self.poll}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, when the file is there."""
-        while (found := self._found()) is None:
+        """Yield one event when the file exists."""
+        while (event := self._found()) is None:
             if self.poll is not None:
                 await asyncio.sleep(self.poll)
             else:
                 await self._told()
-        yield found
+        yield event
 
     def _found(self) -> TriggerEvent | None:
         try:
@@ -52,7 +52,7 @@ class FileTrigger(BaseTrigger):
         return TriggerEvent({"path": str(self.path), "size": status.st_size, "modified": rfc3339(modified)})
 
     async def _told(self) -> None:
-        """Wait until the file may be there. Folders on the way that are not there yet are waited for, one after the other."""
+        """Wait until the file may exist. Wait for missing folders on its path one after the other."""
         folder = self.path.parent
         while not folder.is_dir():
             folder = folder.parent
@@ -62,5 +62,5 @@ class FileTrigger(BaseTrigger):
                 await changed()
 
     def _below(self, folder: Path) -> Path:
-        """Return what is to appear in `folder`: the file, or the next folder on the way to it."""
+        """Return the name to wait for in `folder`: the file, or the next folder on its path."""
         return folder / self.path.relative_to(folder).parts[0]

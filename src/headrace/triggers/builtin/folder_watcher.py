@@ -1,4 +1,4 @@
-"""The kernel's word on folders, for all triggers of a loop together: one watching thread, however many wait."""
+"""Kernel notifications for folders, shared by all triggers of a loop: one watch thread for any number of waiters."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from headrace.errors import UpstreamError
 
-SAFETY_MS: Final = 30_000  # what the kernel may not tell (a full queue, a folder that was put in another's place) is seen after this
+SAFETY_MS: Final = 30_000  # unreported changes (a full queue, a replaced folder) are seen after this
 STEP_MS: Final = 20
 GATHER_MS: Final = 50
-UNNAMED_PAUSE: Final = 0.1  # seconds; after the change of a name that the watching cannot tell
+UNNAMED_PAUSE: Final = 0.1  # seconds; after the change of a name that the watch cannot decode
 
 _watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, FolderWatcher] = WeakKeyDictionary()
 
 
 def cannot_name(error: BaseException) -> bool:
-    """Tell whether the watching ended because a name that changed is not UTF-8: then anything may have changed, and it may begin again."""
+    """Return whether the watch ended because a changed name is not UTF-8. Any file may have changed then, and the watch can restart."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(cannot_name, error.exceptions))
     return isinstance(error, WatchfilesRustInternalError) and "decode" in str(error)
@@ -35,7 +35,7 @@ def folders() -> FolderWatcher:
 
 
 class FolderWatcher:
-    """Wakes those who wait whenever something changes in their folder, and whenever that might have been missed."""
+    """Wakes the waiting triggers on each change in their folder, and on each change that may have been missed."""
 
     def __init__(self) -> None:
         self._waiting: dict[Path, set[asyncio.Event]] = {}
@@ -44,10 +44,11 @@ class FolderWatcher:
 
     @contextmanager
     def watching(self, folder: Path) -> Iterator[Callable[[], Awaitable[None]]]:
-        """Give what waits until something may have changed in `folder`, for the first time at once. It must be there.
+        """Yield a function that waits until `folder` may have changed; the first call returns immediately. The
+        folder must exist.
 
         Raises:
-            UpstreamError: On waiting, where folders cannot be watched.
+            UpstreamError: On the wait, if folders cannot be watched.
         """
         with self._interested(folder) as changed:
 
@@ -91,7 +92,7 @@ class FolderWatcher:
             try:
                 await self._follow(there)
             except FileNotFoundError:
-                continue  # one went away a moment ago
+                continue  # one was removed a moment ago
             except ExceptionGroup as errors:
                 if not cannot_name(errors):
                     raise
@@ -103,7 +104,7 @@ class FolderWatcher:
                 ) from error
 
     async def _follow(self, there: list[Path]) -> None:
-        """Wake those concerned, until the folders are others or one of them is gone."""
+        """Wake the waiters of changed folders, until the set of folders changes or one of them was removed."""
         changes = awatch(
             *there,
             watch_filter=None,
@@ -115,11 +116,11 @@ class FolderWatcher:
             yield_on_timeout=True,
         )
         following = asyncio.ensure_future(anext(changes, None))
-        await asyncio.sleep(0)  # the kernel watches from the first step on: what came before that is looked for now
+        await asyncio.sleep(0)  # the watch is active from the first step on: look for earlier changes now
         self._wake(there)
         try:
-            while (found := await following) is not None:
-                self._wake({Path(path).parent for _, path in found} if found else there)
+            while (batch := await following) is not None:
+                self._wake({Path(path).parent for _, path in batch} if batch else there)
                 if not all(folder.is_dir() for folder in there):
                     return
                 following = asyncio.ensure_future(anext(changes, None))

@@ -1,4 +1,4 @@
-"""A trigger that asks an HTTP service until it says that something is done."""
+"""A trigger that polls an HTTP service until its response matches."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, TriggerEvent
 from headrace.triggers.secrets import aget_connection
 
-MOST_BODY: Final = 1024 * 1024
+MAX_BODY_BYTES: Final = 1024 * 1024
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class HttpStatusTrigger(BaseTrigger):
-    """Fires once `url` answers with a status of `until`, and, where `match` is given, with JSON that it matches.
+    """Fires once `url` responds with a status of `until` and, if `match` is given, with JSON that matches.
 
-    What fires is `{"url", "status", "body"}`, the body as JSON where it is JSON. Where the JSON matches `fail` the run that waits fails
-    instead, with the body as the reason. `interval` is the seconds between two questions, `timeout` those for an answer; a service that
-    does not answer is asked again. `headers` are sent to the origin of `url` only, not to where it redirects; `connection` names a
-    connection whose password is sent as bearer token, or with its login as basic authentication.
+    The event is `{"url", "status", "body"}`; the body is parsed if it is JSON. If the JSON matches `fail`, the waiting run fails with the
+    body as the reason. `interval` is the number of seconds between two requests, `timeout` that for a response; a service that does not
+    respond is requested again. `headers` are sent to the origin of `url` only, not after a redirect. `connection` names a connection whose
+    password is sent as a bearer token, or with its login as basic authentication.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class HttpStatusTrigger(BaseTrigger):
         return f"{__name__}.HttpStatusTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, when the service says so."""
+        """Yield one event when the service responds as expected."""
         log = structlog.get_logger(__name__)
         async with await self._client() as client:
             while True:
                 try:
                     fired = self._judged(*await self._asked(client))
-                except httpx.HTTPError as trouble:
-                    log.warning("no answer, asking again", url=self.url, error=f"{type(trouble).__name__}: {trouble}")
+                except httpx.HTTPError as error:
+                    log.warning("no answer, asking again", url=self.url, error=f"{type(error).__name__}: {error}")
                     fired = None
                 if fired is not None:
                     yield fired
@@ -94,13 +94,13 @@ class HttpStatusTrigger(BaseTrigger):
             auth=auth,
             timeout=self.timeout,
             trust_env=parts.hostname not in LOOPBACK,
-            verify=parts.scheme != "http",  # plain HTTP checks no certificate, and loading the authorities takes longer than most calls
+            verify=parts.scheme != "http",  # plain HTTP checks no certificate, and loading the authorities takes long
             follow_redirects=True,
             event_hooks={"request": [self._keep_secrets]},
         )
 
     async def _keep_secrets(self, request: httpx.Request) -> None:
-        """Take what authenticates out of a request that a redirect sends to another origin; httpx does so for `Authorization` alone."""
+        """Remove credentials from a request that a redirect sends to another origin. httpx removes only `Authorization`."""
         if _is_same_origin(httpx.URL(self.url), request.url):
             return
         for name in self.headers:
@@ -108,13 +108,13 @@ class HttpStatusTrigger(BaseTrigger):
                 del request.headers[name]
 
     async def _asked(self, client: httpx.AsyncClient) -> tuple[int, Any]:
-        """Return the status and the body of an answer; of a body that is too large, only its beginning as text."""
+        """Return the status and the body of a response; for a body that is too large, only its beginning as text."""
         async with client.stream("GET", self.url) as response:
             body = b""
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > MOST_BODY:
-                    return response.status_code, body[:MOST_BODY].decode(errors="replace")
+                if len(body) > MAX_BODY_BYTES:
+                    return response.status_code, body[:MAX_BODY_BYTES].decode(errors="replace")
         try:
             return response.status_code, msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):

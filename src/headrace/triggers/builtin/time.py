@@ -1,4 +1,4 @@
-"""Triggers that wait for a moment."""
+"""Triggers that wait for a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import TriggerEvent
 from headrace.wire.base import rfc3339
 
-LONGEST: Final = 60.0  # seconds slept at a time: a clock that is set is noticed after this
+MAX_SLEEP_SECONDS: Final = 60.0  # seconds slept at a time: a clock that is set is noticed after this
 
 
 class DateTimeTrigger(BaseTrigger):
-    """Fires at a moment (aware, or RFC 3339): `{"moment"}`; at once where it is past."""
+    """Fires at a moment (aware, or RFC 3339): `{"moment"}`. A moment in the past fires at once."""
 
     def __init__(self, moment: datetime | str) -> None:
         super().__init__()
@@ -32,10 +32,10 @@ class DateTimeTrigger(BaseTrigger):
         return f"{__name__}.DateTimeTrigger", {"moment": rfc3339(self.moment.astimezone(UTC))}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, at the moment."""
+        """Yield one event at the moment."""
         left = self._left()
         while left > 0:
-            await asyncio.sleep(min(left, LONGEST))
+            await asyncio.sleep(min(left, MAX_SLEEP_SECONDS))
             left = self._left()
         yield TriggerEvent({"moment": rfc3339(self.moment.astimezone(UTC))})
 
@@ -44,7 +44,7 @@ class DateTimeTrigger(BaseTrigger):
 
 
 class TimeDeltaTrigger(DateTimeTrigger):
-    """Fires after a time, counted from when the trigger is made: it is written down as the moment, so moving it adds no time."""
+    """Fires after a time since its creation. It is stored as a moment, so a move to another triggerer adds no time."""
 
     def __init__(self, delta: timedelta | float) -> None:
         super().__init__(datetime.now(UTC) + (delta if isinstance(delta, timedelta) else timedelta(seconds=delta)))

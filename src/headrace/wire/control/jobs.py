@@ -10,17 +10,17 @@ from headrace.wire.base import WireModel
 from headrace.wire.control.streams import StreamReport
 
 JobKind = Literal["triggerer", "pipeline", "worker"]
-Wanted = Literal["run", "drain", "stop"]
+DesiredState = Literal["run", "drain", "stop"]
 
 EVERY_PROJECT: Final = "*"
-"""The project of a job that reads the log for no project in particular, such as a replay without a project file."""
+"""The project of a job that reads the log for all projects, such as a replay without a project file."""
 
 
 class RegisterJob(WireModel):
-    """Register a process. The same `registration_id` always answers with the same job.
+    """Register a process. The same `registration_id` always gets the same job.
 
-    `replaces` is the registration id of the process's previous incarnation, when it is known to be dead: its job ends at once.
-    `log_url` is where the logs that it writes are served while it lives, `version` that of the program that it runs.
+    `replaces` is the registration id of the previous incarnation, if that is known to be dead: its job ends at once. `log_url` is where the
+    process serves its logs while it lives. `version` is the version of the program.
     """
 
     registration_id: str = Field(min_length=8, max_length=64)
@@ -34,7 +34,7 @@ class RegisterJob(WireModel):
 
 
 class JobRegistered(WireModel):
-    """The answer: who you are, and how often to say that you live (seconds)."""
+    """The id and the token of the job, and the interval of its heartbeats (seconds)."""
 
     job_id: int
     token: str = Field(repr=False)
@@ -42,14 +42,17 @@ class JobRegistered(WireModel):
 
 
 class Lease(WireModel):
-    """A job's claim on one trigger; `epoch` fences every earlier owner."""
+    """A job's lease on one trigger. `epoch` fences all earlier holders."""
 
     trigger_id: int
     epoch: int
 
 
 class Blocked(WireModel):
-    """What has blocked the loop of a triggerer's runner, and for how long; no trigger: it is in none's code. `stack`: innermost first."""
+    """The code that blocks the loop of a triggerer's runner, and for how long.
+
+    `trigger_id` is missing if the code belongs to no trigger. `stack` starts with the innermost frame.
+    """
 
     trigger_id: int | None
     trigger: str | None
@@ -58,7 +61,7 @@ class Blocked(WireModel):
 
 
 class RunningBatch(WireModel):
-    """The batch that a pipeline is at: how many events it read from the log, and for how long it runs."""
+    """The batch that a pipeline processes: the number of events that it read from the log, and its running time."""
 
     scope: str
     batch: int
@@ -67,9 +70,9 @@ class RunningBatch(WireModel):
 
 
 class Heartbeat(WireModel):
-    """A sign of life, with what the job's streams have done since it started (absolute counts), and what blocks its triggers now.
+    """A heartbeat with the job's stream statistics since its start (absolute counts), and the code that blocks its triggers now.
 
-    A pipeline tells the `batch` that it is at. `leases`: the answer is to have them; a job that loads differences needs none.
+    A pipeline reports its running `batch`. `leases` requests the leases in the response. A job that loads differences does not need them.
     """
 
     streams: list[StreamReport] = []
@@ -79,14 +82,14 @@ class Heartbeat(WireModel):
 
 
 class HeartbeatAnswer(WireModel):
-    """What the api wants of the job, the leases it still holds, and how much is kept in its triggers' backlogs.
+    """The desired state of the job, its current leases, and the sizes of its triggers' backlogs.
 
-    `wanted` is `run`; `drain`: let everything go, finish what is under way and complete the job; `stop`: do so without delay.
-    `leases` and `revoked` are those of a whole `TriggersLoaded`, and empty where the heartbeat did not ask for leases. `token` is the job's
-    next, in time.
+    `desired_state` is `run`, `drain` (release all triggers, finish work in progress and complete the job) or `stop` (the same without
+    delay). `leases` and `revoked` are those of a whole `TriggersLoaded`. They are empty if the heartbeat did not request leases. `token`
+    replaces the job's token before that expires.
     """
 
-    wanted: Wanted
+    desired_state: DesiredState
     leases: list[Lease]
     revoked: list[int] = []
     backlogs: dict[int, int] = {}
@@ -94,7 +97,7 @@ class HeartbeatAnswer(WireModel):
 
 
 class CompleteJob(WireModel):
-    """The end of a job. The first completion wins; a replay changes nothing."""
+    """The end of a job. The first completion counts. Later ones change nothing."""
 
     state: Literal["succeeded", "failed"]
     reason: str | None = None

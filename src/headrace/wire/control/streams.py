@@ -1,12 +1,20 @@
-"""What a triggerer says of its shared streams in each heartbeat."""
+"""The report of a triggerer about its shared streams, sent with each heartbeat."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from headrace.core.ledger.counters import COUNTER_HELP, StreamCounters
 from headrace.wire.base import WireModel
 
 
 class LaneReport(WireModel):
-    """One lane: the last position read and the last advanced; its end and what the upstream has committed, where that is known."""
+    """One lane: the last position read, the last position advanced, and, if known, its end and the position that the upstream has
+    committed.
+    """
 
     lane: str
     read: int | None = None
@@ -18,9 +26,9 @@ class LaneReport(WireModel):
 
 
 class RetryReport(WireModel):
-    """One raw event that a trigger failed on `attempts` times: it comes again in `seconds`. What follows it in its lane waits with it.
+    """One raw event on which a trigger failed `attempts` times. The retry is due in `seconds`, and its successors in the lane wait for it.
 
-    `trigger` is the trigger's name, which jobs do not say.
+    `trigger` is the trigger's name. Jobs do not send it.
     """
 
     trigger_id: int
@@ -32,31 +40,30 @@ class RetryReport(WireModel):
     error: str
 
 
-class StreamReport(WireModel):
-    """One shared stream: counts since the job started, and the lanes that are open (at most 100, the furthest behind first).
+def _known_counters(value: Any) -> Any:
+    return {name: value[name] for name in COUNTER_HELP if name in value} if isinstance(value, Mapping) else value
 
-    `spilled` counts raw events that went into a backlog; `advances` and `advance_errors` the calls of advance that succeeded and that
-    failed or hung, `advance_seconds` the time of those that succeeded; `ack_seconds` is the sum over the resolved raw events, `resolved`,
-    of the time from publishing to the last answer; `in_flight` is how many lanes are being advanced now. `error` of a lane is why its
-    last advance failed, until one succeeds, or why it cannot be read. `left_behind`: tasks in the upstream's code that run on although
-    they were cancelled. `lanes_retrying` is how many lanes wait, for one trigger each, for a raw event to retry;
-    `retrying` are at most 5 of these, the first that is due first.
+
+Counters = Annotated[StreamCounters, BeforeValidator(_known_counters)]
+"""The counters of a stream by name.
+
+Unknown names are ignored and missing ones are 0, so that triggerers of another version keep their jobs.
+"""
+
+
+class StreamReport(WireModel):
+    """One shared stream: its counters since the job started, and its state now.
+
+    `outstanding` raw events are not advanced, and `in_flight` lanes are being advanced. `lanes` has at most 100 of the `lanes_open` lanes,
+    those furthest behind first. The `error` of a lane says why its last advance failed, until one succeeds, or why the lane cannot be read.
+    `left_behind` tasks in the upstream's code still run although they were cancelled. `lanes_retrying` lanes wait, for one trigger each,
+    for a retry of a raw event; `retrying` are at most 5 of these, the first due first.
     """
 
     stream: str
     state: str
-    read: int = 0
-    advanced: int = 0
+    counters: Counters = StreamCounters()
     outstanding: int = 0
-    rejected: int = 0
-    filtered: int = 0
-    failed: int = 0
-    spilled: int = 0
-    resolved: int = 0
-    ack_seconds: float = 0.0
-    advances: int = 0
-    advance_errors: int = 0
-    advance_seconds: float = 0.0
     in_flight: int = 0
     lanes_open: int = 0
     lanes: list[LaneReport] = []

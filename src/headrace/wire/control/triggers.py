@@ -1,4 +1,4 @@
-"""Triggers: what a project declares, what a triggerer claims, and what it needs to run one."""
+"""Triggers: their declaration by a project, their leases and workloads."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from headrace.wire.base import WireModel
 from headrace.wire.control.jobs import Lease
 
 CLASSPATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
-"""A module and the name of a class in it; the api never imports one."""
+"""A module and the name of a class in it. The API never imports it."""
 
 MAX_STAGED = 2_000
-"""Triggers that one page of a declaration may have."""
+"""Triggers of one page of a declaration."""
 
 MAX_FAILED = 1_000
-"""Watches that one call may tell of."""
+"""Watches of one call."""
 
 
 class DeclaredTrigger(WireModel):
-    """One trigger of a project, as the api keeps it. `stream` is the text of its stream key, or None if it polls alone.
+    """One trigger of a project, as the API stores it. `stream` is the text of its stream key, or None if it polls alone.
 
-    Only a triggerer that serves its `queue` claims it; the higher `priority` is claimed first. After `max_restarts` failures in a row
-    (None: what the api has for all) it is parked. All triggers of one stream share one job, which must serve the queues of all of them.
+    Only a triggerer that serves its `queue` acquires it, triggers with a higher `priority` first. After `max_restarts` failures in a row
+    (by default the API's limit), it is parked. All triggers of one stream share one job, which must serve the queues of all of them.
     """
 
     name: str = Field(min_length=1, max_length=200)
@@ -36,7 +36,7 @@ class DeclaredTrigger(WireModel):
 
 
 class DeclaredPipeline(WireModel):
-    """One pipeline of a project: which triggers' events it takes (glob patterns), and the table it fills."""
+    """One pipeline of a project: the triggers whose events it takes (glob patterns), and its table."""
 
     name: str = Field(min_length=1, max_length=200)
     on: list[str]
@@ -46,10 +46,10 @@ class DeclaredPipeline(WireModel):
 
 
 class DeclareProject(WireModel):
-    """PUT /execution/projects/{name}: the whole of what a project declares. Triggers no longer named are removed.
+    """PUT /execution/projects/{name}: the complete declaration of a project. Triggers that it does not name are removed.
 
-    With `staged` its triggers are the `count` that were sent in pages under this id, and `triggers` is empty. The call applies a part of
-    them, from the name `after` on; repeat it, with the answer's `after`, until that is `done`.
+    With `staged`, the triggers are the `count` triggers that were sent in pages under this id, and `triggers` is empty. The call applies a
+    part of them, from the name `after` on. Repeat it with the `after` of the response until that is `done`.
     """
 
     triggers: list[DeclaredTrigger]
@@ -60,14 +60,14 @@ class DeclareProject(WireModel):
 
 
 class StageTriggers(WireModel):
-    """POST /execution/declarations: a page of the triggers of a declaration, which has an id of its own. The same again changes nothing."""
+    """POST /execution/declarations: one page of the triggers of a declaration, which has its own id. A repeated page changes nothing."""
 
     declaration: str = Field(min_length=8, max_length=64)
     triggers: list[DeclaredTrigger] = Field(max_length=MAX_STAGED)
 
 
 class ProjectDeclared(WireModel):
-    """The ids of the project's triggers, by name; none where they were staged. Not `done`: repeat the call."""
+    """The ids of the project's triggers by name, empty for a staged declaration. Repeat the call until it is `done`."""
 
     triggers: dict[str, int]
     done: bool = True
@@ -75,13 +75,13 @@ class ProjectDeclared(WireModel):
 
 
 class LoadTriggers(WireModel):
-    """POST /execution/triggers/load: claim up to `capacity` triggers of these `queues`; all triggers of one stream come together.
+    """POST /execution/triggers/load: acquire up to `capacity` triggers of these `queues`. All triggers of one stream come together.
 
-    Both are kept with the job, since what the others may have is reckoned with them. Nothing is claimed, and nothing given back, but here:
-    ask with each heartbeat.
+    Both values are stored with the job, because the shares of all jobs depend on them. Only this call acquires or returns triggers. Send it
+    with each heartbeat.
 
-    `since` is the revision of the last answer, "" before the first: the answer has what is different from that. Without it, the answer has
-    everything.
+    `since` is the revision of the last response, or "" before the first one: the response then has the differences from that revision.
+    Without `since`, the response has all leases.
     """
 
     capacity: int = Field(gt=0, le=1_000_000_000)
@@ -90,22 +90,24 @@ class LoadTriggers(WireModel):
 
 
 class TriggersLoaded(WireModel):
-    """Every lease the job now holds (not only new ones), and the trigger ids that it must let go.
+    """All leases that the job holds now, and the ids of the triggers that it must release.
 
-    What is held and not `revoked` is to run. A trigger that is in both is given back to another job: its events are still taken, under the
-    same epoch, until the job says with `CleanupTriggers` that it has stopped; no other job gets it before. One that is only in `revoked`
-    has changed or is gone: what it resolved before may still be stored, and that it stopped is to be said as well. All that is given
-    back of a stream goes together. So: stop reading, store what was resolved, advance what is confirmed, then clean up. A trigger that is
-    held again at a new epoch is not in `revoked`: stop it and start it again, without a cleanup.
+    Run the triggers that are held and not `revoked`. A trigger in both lists moves to another job: its events are still stored under the
+    same epoch until the job sends `CleanupTriggers`, and no other job gets it before. A trigger only in `revoked` was changed or removed:
+    its results so far may still be stored, and the job sends `CleanupTriggers` for it too. Revoked triggers of one stream are released
+    together, in this order: stop reading, store the results, advance what is confirmed, clean up. A trigger that is held at a new epoch is
+    not in `revoked`: restart it without a cleanup.
 
-    Where the call named a revision, only triggers that differ from it are here: what is said of one replaces all that was said of it
-    before, and those that are `gone` are in neither list any more. `whole`: the revision was not known, so what was held before is to be
-    forgotten first. `more`: ask again at once, since the revision of this answer; until there is no more, start and stop nothing.
+    If the call named a revision, the lists have only triggers that differ from it. An entry replaces all earlier entries of its trigger,
+    and `removed` triggers are in neither list any more. `whole` means that the revision was unknown: discard the earlier entries. `more`
+    means
+    that the response is incomplete: call again at once with the revision of this response, and start and stop nothing until `more` is
+    false.
     """
 
     leases: list[Lease]
     revoked: list[int]
-    gone: list[int] = []
+    removed: list[int] = []
     revision: str = ""
     whole: bool = True
     more: bool = False
@@ -118,12 +120,12 @@ class FetchWorkloads(WireModel):
 
 
 class RunTrigger(WireModel):
-    """A workload: all a triggerer needs to run one trigger.
+    """A workload: everything that a triggerer needs to run one trigger.
 
-    One that is `parked` failed too often and is not to be started: it is registered with its stream, so that what is for it is kept in
-    its backlog (as is what is for a trigger that cannot be loaded), and its backlog is not drained. When it is resumed it comes again,
-    not parked, at a new epoch. `start_after` is how many seconds to wait before it is started, because it failed lately; it is registered
-    at once. `restarts` says how often it has failed in a row.
+    A `parked` trigger failed too often. Register it with its stream, but do not start it or drain its backlog: its events go to the
+    backlog. The same applies to a trigger that cannot be loaded. A resumed trigger comes again, not parked, at a new epoch. `start_after`
+    is the number of seconds before its start, because it failed recently. It is registered at once. `restarts` counts its failures in a
+    row.
     """
 
     trigger_id: int
@@ -135,7 +137,7 @@ class RunTrigger(WireModel):
     epoch: int
     log_name: str
     backlog: int = 0
-    trouble: str | None = None
+    load_error: str | None = None
     parked: bool = False
     start_after: float = 0.0
     restarts: int = 0
@@ -143,7 +145,7 @@ class RunTrigger(WireModel):
 
 
 class Workloads(WireModel):
-    """The workloads of the triggers asked for that this job holds."""
+    """The workloads of the requested triggers that the job holds."""
 
     workloads: list[RunTrigger]
 
@@ -157,18 +159,18 @@ class TriggerName(WireModel, extra="ignore"):
 
 
 class WorkloadNames(WireModel):
-    """`Workloads` for a process that passes them on and runs none."""
+    """`Workloads` as the process reads them that forwards workloads to a runner."""
 
     workloads: list[TriggerName]
 
 
 class TriggerFailure(WireModel):
-    """POST /execution/triggers/{id}/failure: why a trigger failed.
+    """POST /execution/triggers/{id}/failure: the reason of a trigger's failure.
 
-    `number` counts the failures of this trigger under this epoch, from 1: the same number again is a replay and is not counted twice
-    (0: every call counts). `upstream` says that the stream failed and not the trigger: it restarts with the same waits, and is never
-    parked for it. `type` names what it raised (or `Blocked`, or `RunnerDied`). For its last `blocked` seconds it did nothing but hold up
-    its runner: they are no part of the life after which failures are counted again.
+    `number` counts the failures of this trigger under this epoch, from 1. A repeated number is a repeated call and is not counted twice; 0
+    counts each call. `upstream` means that the stream failed and not the trigger: it restarts with the same delays and is never parked.
+    `type` names the exception, `Blocked` or `RunnerDied`. During the last `blocked` seconds it only blocked its runner. They do not count
+    as time without a failure.
     """
 
     epoch: int
@@ -181,10 +183,10 @@ class TriggerFailure(WireModel):
 
 
 class StreamFailure(WireModel):
-    """POST /execution/triggers/failures: a stream failed, and with it its declared watches.
+    """POST /execution/triggers/failures: a stream failed, and its declared watches with it.
 
-    `report` names this failure of the stream: the same again is a replay. `epochs` are the watches with their epochs; of more than a call
-    takes, several calls tell with the same `report`. A watch that the job does not hold at its epoch is left out.
+    `report` identifies this failure of the stream: a repeated report changes nothing. `epochs` has the watches with their epochs. If one
+    call cannot take all of them, several calls use the same `report`. Watches that the job does not hold at that epoch are ignored.
     """
 
     report: str = Field(min_length=8, max_length=64)
@@ -195,27 +197,27 @@ class StreamFailure(WireModel):
 
 
 class StreamFailureRecorded(WireModel):
-    """The answer: in how many seconds to open the stream again. No watch is ever parked for its stream's failures."""
+    """The number of seconds before the stream is opened again. Failures of a stream never park a watch."""
 
     retry_in: float
 
 
 class FailureRecorded(WireModel):
-    """The answer to a failure, which decides what comes next.
+    """The decision on a failed trigger.
 
-    `restart`: start it again after `retry_in` seconds. `parked`: do not start it again; what is for it on a shared stream is kept in its
-    backlog from now on (see `RunTrigger`), until it is resumed or declared otherwise.
+    `restart`: start it again after `retry_in` seconds. `parked`: do not start it again. Its events of a shared stream go to its backlog
+    (see `RunTrigger`) until it is resumed or its declaration changes.
     """
 
-    verdict: Literal["restart", "parked"]
+    decision: Literal["restart", "parked"]
     retry_in: float = 0.0
     restarts: int
 
 
 class CleanupTriggers(WireModel):
-    """POST /execution/triggers/cleanup: the job has stopped these triggers, and all they resolved is stored: others may have them now.
+    """POST /execution/triggers/cleanup: the job has stopped these triggers and stored their results. Other jobs may acquire them.
 
-    With `epochs`, a lease that is newer than the epoch given for it stays: a call that comes late gives up nothing that is run again.
+    With `epochs`, a lease with a newer epoch stays, so that a late call does not release a trigger that runs again.
     """
 
     trigger_ids: list[int]

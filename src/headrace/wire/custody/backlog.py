@@ -1,4 +1,7 @@
-"""The backlog: raw events kept durably for a trigger that could not take them. Spilled in the event batch; drained and settled here."""
+"""The backlog: raw events stored for a trigger that could not process them.
+
+The event batch spills them. These calls read and settle them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from pydantic import Field
 from headrace.wire.base import WireModel
 
 Answer = Literal["fired", "filtered", "rejected", "dead_lettered"]
-"""How a trigger answered a raw event in the end."""
+"""The final answer of a trigger to a raw event."""
 
 
 class SpillItem(WireModel):
-    """One raw event to keep for these triggers. Kept once for each (trigger, stream, lane, position), however often it is sent.
+    """One raw event for the backlogs of these triggers, stored once for each (trigger, stream, lane, position).
 
-    Where the upstream gives no position, `delivery_id` stands for it; without either, each call keeps it once more.
+    If the upstream has no positions, `delivery_id` replaces the position. Without either, each call stores another copy.
     """
 
     stream: str
@@ -27,7 +30,7 @@ class SpillItem(WireModel):
 
 
 class BacklogItem(WireModel):
-    """One kept raw event; `number` rises in the order of keeping, which within a lane is the order of positions."""
+    """One stored raw event. `number` rises in the order of storing, which within a lane is the order of positions."""
 
     number: int
     stream: str
@@ -38,21 +41,21 @@ class BacklogItem(WireModel):
 
 
 class BacklogPage(WireModel):
-    """GET /execution/triggers/{id}/backlog?after=&limit=: the oldest first; `depth` is how many are kept in all."""
+    """GET /execution/triggers/{id}/backlog?after=&limit=: the oldest raw events first. `depth` is the size of the whole backlog."""
 
     items: list[BacklogItem]
     depth: int
 
 
 class Settled(WireModel):
-    """How one kept raw event was answered."""
+    """The answer to one raw event of the backlog."""
 
     number: int
     answer: Answer
 
 
 class SettleBacklog(WireModel):
-    """POST /execution/triggers/{id}/backlog/settle: these are answered and go; one that is gone already changes nothing."""
+    """POST /execution/triggers/{id}/backlog/settle: delete answered raw events. Missing ones are ignored."""
 
     epoch: int
     settled: list[Settled]

@@ -1,4 +1,4 @@
-"""What people do about dead letters: POST /api/v1/dead-letters/redrive and …/discard, with the deployment key."""
+"""Actions on dead letters: POST /api/v1/dead-letters/redrive and …/discard, with the deployment key."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from headrace.wire.custody.events import DeadLetterKind
 
 DeadLetterState = Literal["open", "redriven", "discarded"]
 DeadLetterActionKind = Literal["redrive", "discard"]
-MOST_AT_ONCE = 1_000
+MAX_DEAD_LETTERS = 1_000
 
 
-class ActOnDeadLetters(WireModel):
-    """Which dead letters: these `ids`, or the oldest open ones that fit every filter given (`every`: no filter is needed).
+class DeadLetterSelection(WireModel):
+    """The selected dead letters: these `ids`, or the oldest open ones that match all given filters. `every` selects without a filter.
 
-    At most `limit` of them are acted on. `by` says who asks.
+    The action changes at most `limit` of them. `by` names the caller.
     """
 
-    ids: list[str] = Field(default=[], max_length=MOST_AT_ONCE)
+    ids: list[str] = Field(default=[], max_length=MAX_DEAD_LETTERS)
     trigger: str | None = None
     stream: str | None = None
     kind: DeadLetterKind | None = None
     every: bool = False
-    limit: int = Field(default=MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE)
+    limit: int = Field(default=MAX_DEAD_LETTERS, ge=1, le=MAX_DEAD_LETTERS)
     by: str = Field(default="", max_length=200)
 
 
 class SkippedDeadLetter(WireModel):
-    """One dead letter that was left as it is, and why."""
+    """One unchanged dead letter, and the reason."""
 
     id: str
     why: str
 
 
-class DeadLettersActed(WireModel):
-    """How many were acted on, which were left, and how many more fit the filter."""
+class DeadLetterActionResult(WireModel):
+    """The number of changed dead letters, the skipped ones, and how many more match the filter."""
 
     count: int
     skipped: list[SkippedDeadLetter]
@@ -45,13 +45,13 @@ class DeadLettersActed(WireModel):
 
 
 class DeadLetterAction(WireModel):
-    """One action that was taken: when, by whom, what was asked for (JSON), and how many it changed."""
+    """One past action: its time, its caller, its request (JSON), and the number of changed dead letters."""
 
     id: int
     at: Timestamp
     who: str
     action: DeadLetterActionKind
-    asked: str
+    selection: str
     count: int
 
 

@@ -1,4 +1,4 @@
-"""What a triggerer has stored: events, dead letters, spills and receipts. POST /execution/triggers/events."""
+"""The items that a triggerer stores: events, dead letters, spills and receipts. POST /execution/triggers/events."""
 
 from __future__ import annotations
 
@@ -6,34 +6,30 @@ from typing import Literal
 
 from pydantic import Field
 
+from headrace.core.matching.envelope import MAX_TEXT, MAX_TYPE
 from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.receipts import Receipt
+from headrace.wire.event_schema import OptionalEventFields
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
 ReceiptStatus = Literal[ItemStatus, "unknown_subscriber_set"]
 DeadLetterKind = Literal["malformed", "missing_field", "wrong_field", "rejected", "failed", "unserialisable"]
 
 
-class EventItem(WireModel):
-    """One event to store. `payload` is JSON text that the api never parses; `firings` are the ids of the triggers that fired."""
+class EventItem(OptionalEventFields):
+    """One event to store. `payload` is JSON text that the API does not parse; `firings` are the ids of the triggers that fired."""
 
-    id: str = Field(min_length=1, max_length=1000)
-    source: str = Field(min_length=1, max_length=1000)
-    type: str = Field(min_length=1, max_length=200)
-    subject: str | None = None
+    id: str = Field(min_length=1, max_length=MAX_TEXT)
+    source: str = Field(min_length=1, max_length=MAX_TEXT)
+    type: str = Field(min_length=1, max_length=MAX_TYPE)
     occurred: Timestamp | None = None
-    follows: str | None = None
     payload: str
-    stream: str | None = None
-    lane: str | None = None
-    position: int | None = None
-    trace: str | None = None
     firings: list[int] = Field(min_length=1)
 
 
 class DeadLetterItem(WireModel):
-    """One raw event given up on before it became an event. `raw` is its text, with U+FFFD where it was not UTF-8."""
+    """One raw event that could not become an event. `raw` is its text, with U+FFFD for bytes that are not UTF-8."""
 
     id: str = Field(min_length=1, max_length=1000)
     kind: DeadLetterKind
@@ -50,8 +46,8 @@ class DeadLetterItem(WireModel):
 class EventBatch(WireModel):
     """Events, dead letters, spills and receipts, stored in one commit.
 
-    `epochs` gives, for each trigger named, the epoch of the sender's lease. A receipt tells of raw events whose answers earlier batches
-    stored; one whose stretch begins before what is recorded is a redelivery, and changes nothing.
+    `epochs` has the epoch of the sender's lease for each named trigger. A receipt covers raw events whose answers earlier batches stored. A
+    receipt that begins before the recorded offset of its lane is a redelivery and changes nothing.
     """
 
     epochs: dict[int, int]
@@ -62,7 +58,7 @@ class EventBatch(WireModel):
 
 
 class BatchStored(WireModel):
-    """One status for each event, each dead letter, each spill and each receipt, in the order they were sent."""
+    """One status for each event, dead letter, spill and receipt, in the order of the request."""
 
     events: list[ItemStatus]
     dead_letters: list[ItemStatus]
@@ -71,17 +67,17 @@ class BatchStored(WireModel):
 
 
 class WaitingEvent(WireModel):
-    """One event that waits for its leader, for `seconds` so far."""
+    """One event that waits for its leader, and its waiting time so far (seconds)."""
 
     seq: int
     seconds: float
 
 
 class ScopeReport(WireModel):
-    """What a pipeline tells of its scope: its last batch, how long events waited so far (counts by HOLD_BUCKETS), and who waits longest.
+    """The report of a pipeline on its scope: its last batch, hold times (counts by HOLD_BUCKETS), and the longest waits.
 
-    `held` are events that batching holds back; `longest` is the longest wait of those that wait (seconds), `hold_seconds` the sum of all
-    that is over. The last batch read `read` events and took `seconds`.
+    `held` counts events that batching holds back. `longest` is the longest current wait (seconds), `hold_seconds` the sum of all finished
+    ones. The last batch read `read` events and took `seconds`.
     """
 
     read: int = 0
@@ -96,17 +92,17 @@ class ScopeReport(WireModel):
 
 
 HOLD_BUCKETS = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0)
-"""Upper bounds (seconds) of the buckets of hold times; one more is for what waited longer."""
+"""Upper bounds of the buckets of hold times (seconds). One more bucket has the longer times."""
 
 CLOCK_STEP = 5.0
-"""The most that the clock of a pipeline's scope goes forward in one batch (seconds)."""
+"""The largest step of the clock of a pipeline's scope in one batch (seconds)."""
 
 
 class Cursor(WireModel):
-    """How far a scope has read the log, and what its ordering holds: in each plan, and in the answer to a lease.
+    """The progress of a scope in the log, and the size of its ordering. Plans contain it, and a lease returns it.
 
-    What comes after `kept` may be read again: the log must keep it. Nothing before the cursor, if it is not given. `again` is the last
-    redelivery that was read.
+    Events after `kept` may be read again, so the log must keep them; None means the cursor itself. `again` is the last redelivery that was
+    read.
     """
 
     cursor: int = Field(ge=0)
@@ -122,9 +118,9 @@ class Cursor(WireModel):
 
 
 class LogHead(WireModel):
-    """GET /execution/events/head: the last `seq` of the log (0: empty), the first after what is forgotten, and the api's clock.
+    """GET /execution/events/head: the last `seq` of the log (0 if it is empty), the first `seq` that is not pruned, and the API's clock.
 
-    From `first` on the log has no gap; some events before it may be kept too, for those who asked for them.
+    From `first` on, the log has no gap. Some earlier events may exist for scopes that still need them.
     """
 
     head: int
@@ -132,8 +128,8 @@ class LogHead(WireModel):
     now: Timestamp
 
 
-class LogNews(WireModel):
-    """GET /execution/events/news: the last `seq` of the log, and the id of the last redelivery."""
+class LogPosition(WireModel):
+    """GET /execution/events/wait: the last `seq` of the log, and the id of the last redelivery."""
 
     head: int
     again: int

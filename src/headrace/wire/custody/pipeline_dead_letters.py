@@ -1,4 +1,4 @@
-"""Dead letters of pipelines. GET /api/v1/pipeline-letters; POST …/redrive and …/discard."""
+"""Dead letters of pipelines. GET /api/v1/pipeline-dead-letters; POST …/redrive and …/discard."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import Field
 from headrace.wire.base import Timestamp, WireModel
 
 PipelineLetterState = Literal["open", "redriven", "discarded"]
-PipelineLetterAction = Literal["redrive", "discard"]
+PipelineDeadLetterAction = Literal["redrive", "discard"]
 
 
-class PipelineLetter(WireModel):
-    """The events of one run that failed for the last time. `seqs` are closed ranges; `run_id` is the last attempt's.
+class PipelineDeadLetter(WireModel):
+    """The events of a run whose last attempt failed. `seqs` are closed ranges. `run_id` is that of the last attempt.
 
-    `short` stands for the id wherever an id is asked for.
+    Calls accept `short` in place of the id.
     """
 
     id: str
@@ -34,22 +34,22 @@ class PipelineLetter(WireModel):
     acted: Timestamp | None = None
 
 
-class PipelineLetters(WireModel):
-    """The newest of them."""
+class PipelineDeadLetterList(WireModel):
+    """The newest dead letters."""
 
-    letters: list[PipelineLetter]
+    dead_letters: list[PipelineDeadLetter]
 
 
-class ActOnPipelineLetters(WireModel):
-    """Which ones: by their ids, or all open ones of a pipeline."""
+class PipelineDeadLetterSelection(WireModel):
+    """The selected dead letters: these ids, or all open ones of a pipeline."""
 
     ids: list[str] = Field(default=[], max_length=1000)
     pipeline: str | None = None
     limit: int = Field(default=1000, ge=1, le=1000)
 
 
-class PipelineLettersActed(WireModel):
-    """How many were changed, and which ids there are not."""
+class PipelineDeadLetterActionResult(WireModel):
+    """The number of changed dead letters, and the unknown ids."""
 
     count: int
     unknown: list[str] = []

@@ -1,4 +1,4 @@
-"""The ledger of custody: for every stretch of a lane, how each trigger answered it. Recorded before the broker is advanced."""
+"""Receipts: how each trigger answered each range of a lane. They are stored before the broker is advanced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pydantic import Field
 from headrace.wire.base import Timestamp, WireModel
 
 MAX_MEMBERS = 10_000
-"""Triggers that one call may add to a subscriber set, or take from it.
+"""Triggers that one call may add to a subscriber set or remove from it.
 
 A larger difference takes several subscriber sets, each the base of the next.
 """
@@ -19,7 +19,7 @@ DIGEST = r"^[0-9a-f]{32}$"
 
 
 class Answers(WireModel):
-    """How one trigger answered the raw events of a stretch; those it was owed and did not name here it filtered."""
+    """The answers of one trigger to the raw events of a range. It filtered all other raw events that it owed an answer."""
 
     trigger_id: int
     fired: int = 0
@@ -30,12 +30,12 @@ class Answers(WireModel):
 
 
 class Receipt(WireModel):
-    """A stretch of one lane that is about to be advanced.
+    """A range of one lane, recorded before the lane is advanced.
 
-    `after` is the position before the stretch (None: the lane begins here), `last` its last; `read` counts its raw events. `owed` are the
-    triggers that had to answer all of it, or `subscriber_set` is the digest of their subscriber set and `owed` is empty; `answers` names
-    those of them that did
-    more than filter. The status `unknown_subscriber_set` says that the subscriber set is not defined (any more): nothing was recorded.
+    `after` is the position before the range, or None at the beginning of the lane. `last` is the last position of the range, and `read` the
+    number of its raw events. `owed` has the triggers that had to answer the whole range. Instead, `subscriber_set` may have the digest of
+    their subscriber set, and `owed` is empty. `answers` has the triggers that did more than filter. The status `unknown_subscriber_set`
+    means that the subscriber set is not defined and nothing was recorded.
     """
 
     stream: str
@@ -51,8 +51,8 @@ class Receipt(WireModel):
 class SubscriberSetDefinition(WireModel):
     """POST /execution/streams/subscriber-sets: a set of triggers that owe answers of a stream together, as a difference from another.
 
-    It is the subscriber set `base` (None: the empty set) with the triggers `joined` and without those `departed`. `digest` is the sum of
-    its members' hashes modulo 2**128 (the 16 bytes of BLAKE2b of each id as 8 bytes, big-endian), in hexadecimal.
+    The set has the members of `base` (None: the empty set) and the triggers `joined`, without the triggers `departed`. `digest` is the sum
+    of its members' hashes modulo 2**128 (the 16 bytes of BLAKE2b of each id as 8 bytes, big-endian), in hexadecimal.
     """
 
     stream: str
@@ -63,47 +63,50 @@ class SubscriberSetDefinition(WireModel):
 
 
 class SubscriberSetDefined(WireModel):
-    """Whether the subscriber set is defined now; if not, its base is not known (any more)."""
+    """Whether the subscriber set is defined now. If not, its base is unknown."""
 
     defined: bool
 
 
-class LaneMark(WireModel):
-    """How far the custody of one lane is recorded."""
+class LaneOffset(WireModel):
+    """The recorded offset of one lane."""
 
     lane: str
     last: int
 
 
-class LookUpMarks(WireModel):
-    """POST /execution/streams/marks: how far the custody of these lanes of a stream is recorded."""
+class FindLaneOffsets(WireModel):
+    """POST /execution/streams/offsets: the recorded offsets of these lanes of a stream."""
 
     stream: str
     lanes: list[str] = Field(max_length=MAX_LANES)
 
 
-class LaneMarks(WireModel):
-    """Where the custody of those of the lanes ends that have any, so that redeliveries are not counted twice."""
+class LaneOffsets(WireModel):
+    """The recorded offsets of the lanes that have one. With them, redeliveries are not counted twice."""
 
-    marks: list[LaneMark]
+    marks: list[LaneOffset]
 
 
-class LookUpBooks(WireModel):
-    """POST /execution/streams/books: what the event log has of a stream."""
+class CountReceipts(WireModel):
+    """POST /execution/streams/receipt-count: the number of receipts of a stream in the event log."""
 
     stream: str
 
 
 class LogMark(WireModel):
-    """An event log, a stream, and how many receipts of it the log had when the upstream was advanced last; an upstream keeps it."""
+    """An event log, a stream, and the number of its receipts in the log at the last advance. The upstream stores it."""
 
     log: str = Field(pattern=r"^[0-9a-f]{16}$")
     stream: str
     receipts: int = Field(ge=0, lt=2**63)
 
 
-class StreamBooks(WireModel):
-    """Which event log this is, and how many receipts of the stream it has. `adopted`: the mark that it goes on from, of another log."""
+class ReceiptCount(WireModel):
+    """The identity of the event log, and its number of receipts of the stream.
+
+    `adopted` is the mark of another log that this one continues.
+    """
 
     log: str
     receipts: int
@@ -111,15 +114,18 @@ class StreamBooks(WireModel):
 
 
 class StreamAdopted(WireModel):
-    """The event log goes on with a stream. `missing`: receipts that a restored database does not have, or None if another log has them."""
+    """The event log continues the stream.
+
+    `missing` counts receipts that a restored database does not have. It is null if another log has them.
+    """
 
     missing: int | None
 
 
 class TriggerAudit(WireModel):
-    """One trigger's books of one stream: `read` must equal the sum of all answers and what is pending.
+    """The totals of one trigger in one stream. `read` must equal the sum of all answers and pending raw events.
 
-    `dropped` was kept in its backlog and dropped there, by a person or by retention.
+    `dropped` counts raw events that a user or retention deleted from its backlog.
     """
 
     trigger: str
@@ -137,7 +143,7 @@ class TriggerAudit(WireModel):
 
 
 class LaneAudit(WireModel):
-    """A lane whose custody has a gap, or that the upstream sees otherwise: `recorded` is ours, `committed` the upstream's own."""
+    """A lane whose receipts have a gap or differ from the upstream: `recorded` is from the log, `committed` from the upstream."""
 
     lane: str
     recorded: int | None
@@ -146,7 +152,7 @@ class LaneAudit(WireModel):
 
 
 class StreamAudit(WireModel):
-    """The books of one stream. Where it has very many triggers, one line sums up those that balance and are not shown."""
+    """The totals of one stream. In a stream with very many triggers, one row sums up the balanced triggers."""
 
     stream: str
     read: int
@@ -156,7 +162,7 @@ class StreamAudit(WireModel):
 
 
 class Audit(WireModel):
-    """GET /api/v1/audit: every stream's books at one moment; `clean` only if all balance and no lane has a problem."""
+    """GET /api/v1/audit: the totals of all streams at one time. `clean` is true if all of them balance and no lane has a problem."""
 
     at: Timestamp
     clean: bool

@@ -1,4 +1,4 @@
-"""Plans: what a batch of a scope reads, changes and hands to pipelines, stored before any output.
+"""Plans: the events that a batch of a scope reads, its state changes and its runs, stored before any output.
 
 POST /execution/scopes/{scope}/plans, …/plans/pages, …/splits and …/positions; GET …/state and …/runs.
 """
@@ -13,7 +13,7 @@ from headrace.wire.base import WireModel
 from headrace.wire.custody.events import Cursor
 
 MAX_POSITION_SEQS: Final = 8_192
-"""Seqs from the first event of a block of positions to its last: a look-up of one event reads no more blocks than that."""
+"""Seqs from the first event of a block of positions to its last, which limits the blocks that a look-up of one event reads."""
 MAX_PLAN_PAGES: Final = 10_000
 """Pages of one plan."""
 MAX_LEADERS: Final = 5_000
@@ -23,10 +23,10 @@ MAX_POSITIONS: Final = 1_000
 
 
 class PlannedRun(WireModel):
-    """One call of a pipeline. Its place in a table is (scope, batch, pipeline, part); its events are those of a slice of the plan.
+    """One call of a pipeline. Its key in a table is (scope, batch, pipeline, part), and its events are those of a slice of the plan.
 
-    `first` and `last` are the lowest and the highest seq of its events. `table` and `format` are those of the pipeline when the batch was
-    planned. `letter` is the dead letter that the run tries again.
+    `first` and `last` are the lowest and the highest seq of its events. `table` and `format` are those of the pipeline at the time of the
+    plan. `dead_letter` is the dead letter that the run retries.
     """
 
     number: int = Field(ge=0)
@@ -34,7 +34,7 @@ class PlannedRun(WireModel):
     part: str = ""
     table: str | None = None
     format: str | None = None
-    letter: str | None = None
+    dead_letter: str | None = None
     events: int = Field(ge=1)
     first: int = Field(ge=0)
     last: int = Field(ge=0)
@@ -42,7 +42,7 @@ class PlannedRun(WireModel):
 
 
 class PositionBlock(WireModel):
-    """The positions of some events of one batch. `first` and `last` are the lowest and the highest seq; `data` is the driver's."""
+    """The positions of some events of one batch, as `PackedEvents`. `first` and `last` are the lowest and the highest seq."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -58,11 +58,11 @@ class PositionBlock(WireModel):
 
 
 class Plan(WireModel):
-    """One batch: the cursor after it, its runs, and the changes of the scope's state (None deletes a key). Stored in one transaction.
+    """One batch, stored in one transaction: the cursor after it, its runs, and the changes of the scope's state (None deletes a key).
 
     `cursor.batch` is one more than that of the plan before. `slices`, the values of `state` and the data of `positions` are base64 in JSON.
     `positions` has each event that got its position in this batch, in blocks of different events. `taken_back` names runs, by batch and
-    number, that are no longer open: the state has their events. Of a plan that is too large for one request, the first `pages` pages were
+    number, that are no longer open because the state has their events. If a plan is too large for one request, its first `pages` pages are
     sent before, and this is the rest.
     """
 
@@ -79,9 +79,9 @@ class Plan(WireModel):
 
 
 class PlanPage(WireModel):
-    """A page of a plan that is too large for one request; pages are counted from 0. It has no effect before the plan that counts it.
+    """A page of a plan that is too large for one request, counted from 0. It has no effect before the plan that names the number of pages.
 
-    The pages one after the other, and then the plan, have its runs and slices in their order.
+    The runs and slices of a plan are those of its pages in their order, and then its own.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -95,22 +95,22 @@ class PlanPage(WireModel):
     positions: list[PositionBlock] = []
 
 
-class ScopeLetter(WireModel):
-    """A dead letter of a pipeline of the scope whose events it has not taken and that are not discarded."""
+class ScopeDeadLetter(WireModel):
+    """A dead letter of a pipeline of the scope, neither settled nor discarded."""
 
     id: str
     seqs: list[tuple[int, int]]
 
 
-class ScopeLetters(WireModel):
-    """A page of them, by id; ask for those `after` until it is None."""
+class ScopeDeadLetters(WireModel):
+    """A page of dead letters by id. Continue with `after`, which is null at the end."""
 
-    letters: list[ScopeLetter]
+    dead_letters: list[ScopeDeadLetter]
     after: str | None = None
 
 
 class FindLeaders(WireModel):
-    """Some events of the log, by their keys."""
+    """The keys of some events of the log."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -128,19 +128,22 @@ class FoundLeader(WireModel):
 
 
 class FoundLeaders(WireModel):
-    """Those of the events that the log has."""
+    """The requested events that the log has."""
 
     events: list[FoundLeader]
 
 
 class FindPositions(WireModel):
-    """Some events that the scope has ordered, by ascending seqs."""
+    """The seqs of some events that the scope has ordered, in ascending order."""
 
     seqs: list[Annotated[int, Field(ge=0)]] = Field(max_length=MAX_POSITIONS)
 
 
 class Positions(WireModel):
-    """The blocks that may have the positions of events up to the seq `to`; ask again for those after it. None: there are no more."""
+    """The blocks that may have the positions of events up to the seq `to`.
+
+    Request later events again. A null `to` means that there are none.
+    """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -149,9 +152,9 @@ class Positions(WireModel):
 
 
 class SplitRun(WireModel):
-    """An open run that failed is replaced by `parts`, which have all of its events in their order. Stored in one transaction.
+    """Replaces an open run that failed by `parts`, which have all of its events in their order. Stored in one transaction.
 
-    A dead letter that the run tried again is deleted: from then on the parts have its events.
+    A dead letter that the run retried is deleted, because the parts have its events.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -164,7 +167,7 @@ class SplitRun(WireModel):
 
 
 class OpenRun(WireModel):
-    """A planned run without an outcome, and its slice. Of its attempts, `begun` is the last that began, `ended` the last that ended."""
+    """A planned run without an outcome, and its slice. `begun` is its last attempt that began, `ended` its last attempt that ended."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -174,7 +177,7 @@ class OpenRun(WireModel):
     part: str
     table: str | None
     format: str | None
-    letter: str | None
+    dead_letter: str | None
     events: int
     begun: int
     ended: int
@@ -182,13 +185,13 @@ class OpenRun(WireModel):
 
 
 class OpenRuns(WireModel):
-    """A page of a scope's open runs, by batch and number; ask for the runs after the last one until a page is empty."""
+    """A page of a scope's open runs, by batch and number. Continue after the last run until a page is empty."""
 
     runs: list[OpenRun]
 
 
 class ScopeState(WireModel):
-    """A page of a scope's state, by key; ask for what comes `after` until it is None."""
+    """A page of a scope's state, by key. Continue with `after`, which is null at the end."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 

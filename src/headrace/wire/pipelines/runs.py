@@ -1,4 +1,4 @@
-"""Runs: one call of a pipeline. POST /execution/runs. What a pipeline is given again. GET /execution/redeliveries."""
+"""Pipeline runs, POST /execution/runs, and redeliveries to pipelines, GET /execution/redeliveries."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ RunState = Literal["running", "succeeded", "failed"]
 
 
 class RunReport(WireModel):
-    """One run, now or at its end; the last report of a `run_id` counts. `seqs` are the events it took, as closed ranges.
+    """One run, in progress or ended. The last report of a `run_id` counts. `seqs` are its events, as closed ranges.
 
-    `letter` names the dead letter that its events become if it failed, and that is done with if it succeeded. `number` is the run's
-    number in the plan of its batch: a run that succeeded, or that failed with a letter, is no longer open.
+    `dead_letter` names the dead letter that a failed run creates, or that a succeeded run settles. `number` is the run's number in the
+    plan of its batch. A run that succeeded, or that failed with a dead letter, is no longer open.
     """
 
     run_id: str
@@ -30,12 +30,12 @@ class RunReport(WireModel):
     rows: int | None = None
     seqs: list[tuple[int, int]] = []
     error: str | None = None
-    letter: str | None = None
+    dead_letter: str | None = None
     number: int | None = None
 
 
 class BatchEnded(WireModel):
-    """The newest batch of a scope whose runs have all ended: how many events it read, and how long it took."""
+    """The newest batch of a scope whose runs have all ended: the number of events that it read, and its duration."""
 
     scope: str
     read: int
@@ -50,10 +50,10 @@ class RunReports(WireModel):
 
 
 class Redelivery(WireModel):
-    """What the log says once more: a trigger that fired on an event only later, or a dead letter of a pipeline that is tried again.
+    """An event that a trigger fired on after it was stored, or a dead letter of a pipeline that is retried.
 
-    With a `trigger`: it fired on the event `seq` after the triggers `before` had. With a `letter`: `pipeline` takes `seqs` again, in the
-    order and at the positions of its `slice`, where the letter has one.
+    With a `trigger`: it fired on the event `seq` after the triggers `before`. With a `dead_letter`: `pipeline` takes `seqs` again, in the
+    order and at the positions of its `slice`, if it has one.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -62,7 +62,7 @@ class Redelivery(WireModel):
     seq: int
     trigger: str | None = None
     before: list[str] = []
-    letter: str | None = None
+    dead_letter: str | None = None
     scope: str | None = None
     pipeline: str | None = None
     seqs: list[tuple[int, int]] = []
@@ -70,12 +70,12 @@ class Redelivery(WireModel):
 
 
 class Redeliveries(WireModel):
-    """Redeliveries in order of `id`; all that were requested."""
+    """All requested redeliveries, in order of `id`."""
 
     redeliveries: list[Redelivery]
 
 
-class PickEvents(WireModel):
-    """POST /execution/events/pick: some events by their seqs, as closed ranges in ascending order."""
+class GetEventsBySeq(WireModel):
+    """POST /execution/events/batch-get: the seqs of some events, as closed ranges in ascending order."""
 
     seqs: list[tuple[int, int]]

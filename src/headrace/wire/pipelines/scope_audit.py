@@ -1,4 +1,7 @@
-"""What the API knows of a scope's runs, for an audit of its tables. GET /api/v1/scopes/{scope}/ledger, …/runs, …/letters and …/firings."""
+"""The API's record of a scope's runs, for an audit of its tables.
+
+GET /api/v1/scopes/{scope}/ledger, …/ledger/runs, …/ledger/dead-letters and …/ledger/firings.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ ProblemKind = Literal["missing", "doubled", "different", "unknown", "foreign", "
 
 
 class ScopeLedger(WireModel):
-    """How far a scope is, and how many events are `waiting` for a leader or `held` for a window.
+    """The progress of a scope, and how many events are `waiting` for a leader or `held` for a window.
 
     `batch` is that of the last plan, `cursor` the last event that the scope has read, `again` the last redelivery. `first` is the first
-    event that an audit can check: earlier ones came before the scope began or before the oldest run that is kept, or are deleted.
+    event that an audit can check: earlier ones came before the scope began or before its oldest stored run, or are deleted.
     """
 
     scope: str
@@ -28,7 +31,7 @@ class ScopeLedger(WireModel):
 
 
 class LedgerRun(WireModel):
-    """A run that succeeded. `rows` is None where its pipeline has no table; `seqs` are the events, as closed ranges."""
+    """A run that succeeded. `rows` is null if its pipeline has no table. `seqs` are its events, as closed ranges."""
 
     run_id: str
     incarnation: str
@@ -41,13 +44,13 @@ class LedgerRun(WireModel):
 
 
 class LedgerRuns(WireModel):
-    """A page of a scope's runs that succeeded, of all incarnations, by id; ask for what comes `after` until it is None."""
+    """A page of a scope's succeeded runs, of all incarnations, by id. Continue with `after`, which is null at the end."""
 
     runs: list[LedgerRun]
     after: str | None
 
 
-class LedgerLetter(WireModel):
+class LedgerDeadLetter(WireModel):
     """The events of a dead letter, in any state."""
 
     id: str
@@ -55,15 +58,15 @@ class LedgerLetter(WireModel):
     seqs: list[tuple[int, int]]
 
 
-class LedgerLetters(WireModel):
-    """A page of a scope's dead letters, by id; ask for what comes `after` until it is None."""
+class LedgerDeadLetters(WireModel):
+    """A page of a scope's dead letters, by id. Continue with `after`, which is null at the end."""
 
-    letters: list[LedgerLetter]
+    dead_letters: list[LedgerDeadLetter]
     after: str | None
 
 
 class FiringPlace(WireModel):
-    """A firing: of which trigger, on which event."""
+    """A firing: its trigger and its event."""
 
     seq: int
     trigger: int
@@ -72,7 +75,7 @@ class FiringPlace(WireModel):
 class LedgerFirings(WireModel):
     """A page of the firings that a scope has read, by seq and trigger: `fired[n]` fired on the event `seqs[n]`.
 
-    `names` has the names of the triggers, by id. Ask for what comes `after` until it is None.
+    `names` has the names of the triggers, by id. Continue with `after`, which is null at the end.
     """
 
     names: dict[int, str]
@@ -82,17 +85,17 @@ class LedgerFirings(WireModel):
 
 
 class AuditProblem(WireModel):
-    """One thing that is wrong: `what` names the file or the events, and what they should be."""
+    """One problem. `what` names the file or the events, and their expected state."""
 
     kind: ProblemKind
     what: str
 
 
 class TableAudit(WireModel):
-    """What a table has: files or commits of runs, and their rows.
+    """The contents of a table: files or commits of runs, and their rows.
 
-    Of these, `matched` are of a run that the API has as succeeded, `open` of one that is not reported yet, `older` of one that retention
-    has deleted or of an earlier incarnation of the scope, `other_scopes` and `other_logs` of other writers.
+    `matched` belong to a succeeded run in the API, `open` to a run without a report, `older` to a run that retention deleted or to an
+    earlier incarnation of the scope. `other_scopes` and `other_logs` belong to other writers.
     """
 
     table: str
@@ -106,9 +109,9 @@ class TableAudit(WireModel):
 
 
 class PipelineAudit(WireModel):
-    """The events that a pipeline takes, of those that were checked: in a run that succeeded, in a dead letter, or in an open run.
+    """The checked events of a pipeline: in a succeeded run, in a dead letter, or in an open run.
 
-    `pending` events are waiting or held. What is in none of these is `missing`.
+    `pending` events wait or are held. All others are `missing`.
     """
 
     pipeline: str
@@ -121,10 +124,10 @@ class PipelineAudit(WireModel):
 
 
 class TablesAudit(WireModel):
-    """Whether each run is in its table, and each event in a run: checked from the event `first` to `last`.
+    """Whether each run is in its table, and each event in a run, from the event `first` to `last`.
 
-    `unverified` runs are older than the history of their Delta table. `exact` says whether pending events are known one by one; else only
-    their number is.
+    `unverified` runs are older than the history of their Delta table. `exact` says whether the pending events are known, and not only their
+    number.
     """
 
     scope: str

@@ -1,4 +1,4 @@
-"""A driver's claim on a scope. POST /execution/scopes/{scope}/lease."""
+"""A driver's lease on a scope. POST /execution/scopes/{scope}/lease."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from headrace.wire.custody.events import Cursor
 
 
 class AcquireScope(WireModel):
-    """Where the scope begins if it is new: with the event `begin`, or with what is stored from now on (None)."""
+    """The beginning of a new scope: the event `begin`, or by default the next event that is stored."""
 
     begin: int | None = Field(default=1, ge=0)
 
 
 class ScopeLease(WireModel):
-    """The scope is the caller's, at `epoch`, until its job ends or is silent.
+    """The job holds the scope at `epoch` until it ends or is silent.
 
-    `log` tells this event log from every other, `incarnation` this scope from those of its name before it was reset. The scope began
-    after the event `begin_seq`; `begin_again` was the last redelivery at that time. `cursor` is that of its last plan.
+    `log` identifies the event log, `incarnation` the scope among those of its name before a reset. The scope began after the event
+    `begin_seq`, when `begin_again` was the last redelivery. `cursor` is that of its last plan.
     """
 
     scope: str

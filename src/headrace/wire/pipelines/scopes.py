@@ -1,4 +1,4 @@
-"""What a person is shown of a scope, and may do to it. GET /api/v1/scopes and …/{scope}/waiting; POST …/{scope}/reset."""
+"""Scopes for users: GET /api/v1/scopes and …/{scope}/waiting; POST …/{scope}/reset."""
 
 from __future__ import annotations
 
@@ -10,26 +10,51 @@ from pydantic import Field
 from headrace.wire.base import Timestamp, WireModel
 
 ScopeKind = Literal["pipeline", "webhook", "task-runs"]
-LeaderIs = Literal["missing", "waiting", "underway", "dead"]
-"""`missing`: not in the log, as far as is known. `waiting`: it waits for its own leader. `underway`: it is being handled, or will be
-again. `dead`: it was given up on, and holds what follows it."""
+Mark = Literal["lost", "late", "cycle"]
+EventState = Literal["unread", "waiting", "released", "in_progress", "dead"]
+"""`unread`: the scope has not read it. `waiting`: it waits for its leader. `released`: the scope has ordered it.
+
+`in_progress`: a webhook or task run will receive it, or receives it again. `dead`: its attempts are used up.
+"""
+LeaderState = Literal["missing", "waiting", "in_progress", "dead"]
+"""`missing`: not in the log, as far as known.
+
+`waiting`: it waits for its own leader. `in_progress`: it is in progress or will be retried. `dead`: its attempts are used up, and it
+holds its followers.
+"""
 
 
-class Wait(WireModel):
-    """One event that waits for the one it `follows`, since `since`. It counts as lost at `lost_at`, unless its leader is only held up."""
+class FollowerWait(WireModel):
+    """One event that waits for its leader `follows`, since `since`. It counts as lost at `lost_at`, unless its leader is only held up."""
 
     seq: int
     id: str
     source: str
     subject: str | None
     follows: str
-    leader: LeaderIs
+    leader: LeaderState
     since: Timestamp
     lost_at: Timestamp | None
 
 
-class Underway(WireModel):
-    """The batch that a scope is at: how many events it read, and since when it runs."""
+class EventInScope(WireModel):
+    """One event in one scope. `position` and `mark` are null until the scope releases the event.
+
+    `wait` is null for an event that does not wait. A pipeline reports its 100 longest waits; the others are `waiting` without `wait`. `at`
+    is the time by the scope's clock.
+    """
+
+    scope: str
+    kind: ScopeKind
+    state: EventState
+    at: Timestamp
+    position: int | None = None
+    mark: Mark | None = None
+    wait: FollowerWait | None = None
+
+
+class RunningBatchSummary(WireModel):
+    """The running batch of a scope: the number of events that it read, and its start."""
 
     batch: int
     events: int
@@ -37,17 +62,18 @@ class Underway(WireModel):
 
 
 class ScopeStatus(WireModel):
-    """How far one scope has come in the log, and what its ordering did. `lag` counts the events from the first that is not handled
-    to the head of the log.
+    """The progress of one scope in the log, and the results of its ordering.
 
-    `holds` counts events by how long they had to wait (HOLD_BUCKETS), `hold_seconds` is the sum; those that did not wait are not among
-    them. `waits` names some of what waits, first of all what misses its leader; the longest wait is `waiting_since`. Times of waiting are
-    by the scope's clock, which stands still from `clock_until` on, until the scope is heard of again. `read` and `seconds` are of its
-    last batch that read anything. Of webhooks and task runs no more than 10,000 are counted as waiting.
-    `running_since` is when the process started that holds the scope of a pipeline, or else the last one of its project that waits for one
-    (None: there is none). `open_runs` are its planned runs that have no outcome yet.
-    `behind_since` is when the first event came that is behind the cursor (None: there is none, or it is not told).
-    `needs` is when the oldest event came that the scope may still read: it holds the log back, however old that is.
+    `lag` counts the events from the first unhandled one to the head of the log. `holds` counts events by their waiting times
+    (HOLD_BUCKETS), without events that did not wait; `hold_seconds` is the sum. `waits` has some waiting events, first those with a missing
+    leader; the longest wait began at `waiting_since`. Waiting times are by the scope's clock, which stands still from `clock_until` until
+    the next report of the scope. `read` and `seconds` are those of its last batch with events. Webhooks and task runs count at most 10,000
+    waiting events.
+
+    `running_since` is the start of the process that holds the scope of a pipeline, or else of the last process of its project that waits
+    for one. `open_runs` counts planned runs without an outcome. `behind_since` is the time of the first event behind the cursor, or null if
+    there is none or it is not reported. `needs` is the time of the oldest event that the scope may still read: the log keeps it, however
+    old it is.
     """
 
     scope: str
@@ -72,39 +98,39 @@ class ScopeStatus(WireModel):
     behind_since: Timestamp | None = None
     needs: Timestamp | None = None
     waiting_since: Timestamp | None = None
-    waits: list[Wait] = []
-    underway: Underway | None = None
+    waits: list[FollowerWait] = []
+    running_batch: RunningBatchSummary | None = None
 
 
 class ScopeList(WireModel):
-    """GET /api/v1/scopes: by name, those of pipelines first."""
+    """GET /api/v1/scopes: scopes by name, those of pipelines first."""
 
     now: Timestamp
     scopes: list[ScopeStatus]
 
 
 class WaitPage(WireModel):
-    """What waits in one scope, in the order in which it came. `at` is the moment by the scope's clock; ask for `after` to go on.
+    """The waiting events of one scope, in the order of arrival. `at` is the time by the scope's clock. Continue with `after`.
 
-    A pipeline tells of those that wait longest, so there may be fewer than are `waiting` in all.
+    A pipeline reports its longest waits only, so a page may have fewer than all `waiting` events.
     """
 
     scope: str
     kind: ScopeKind
     at: Timestamp
     waiting: int
-    waits: list[Wait]
+    waits: list[FollowerWait]
     after: int | None
 
 
 class ResetScope(WireModel):
-    """Where the scope starts again: with the event `begin`, or with what is stored from now on (None)."""
+    """The new beginning of the scope: the event `begin`, or by default the next event that is stored."""
 
     begin: int | None = Field(ge=1)
 
 
 class ScopeReset(WireModel):
-    """The scope reads event `first` next. These open runs, and the events that waited or that batching held, were given up."""
+    """The scope reads event `first` next. It gave up these open runs, and the events that waited or that batching held."""
 
     scope: str
     first: int
@@ -113,6 +139,6 @@ class ScopeReset(WireModel):
     held: int
 
 
-def telling(waits: Iterable[Wait], most: int) -> list[Wait]:
-    """Return those of the waits that say most of why something waits: first what misses its leader or cannot have it, then the longest."""
-    return sorted(waits, key=lambda wait: (wait.leader not in {"missing", "dead"}, wait.since, wait.seq))[:most]
+def select_waits(waits: Iterable[FollowerWait], limit: int) -> list[FollowerWait]:
+    """Return up to `limit` waits, first those with a missing or dead leader, then the longest."""
+    return sorted(waits, key=lambda wait: (wait.leader not in {"missing", "dead"}, wait.since, wait.seq))[:limit]

@@ -1,4 +1,4 @@
-"""What needs a person's attention, as the page, `headrace status` and scripts are told of it."""
+"""Alerts: problems for an operator, on the page, in `headrace status` and for scripts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Severity = Literal["error", "warning"]
 
 
 class Alert(WireModel):
-    """One thing that a person should know of; an `error` stays until a person acts or the failure ends.
+    """One problem. An `error` stays until an operator acts or the failure ends.
 
-    `about` names the thing for programs, and stays the same while the summary changes: `storage`, `process:pipeline`, `trigger:NAME`.
-    `section` is the part of the page that shows more.
+    `about` identifies the problem for programs, and does not change with the summary: `storage`, `process:pipeline`, `trigger:NAME`.
+    `section` is the part of the page with the details.
     """
 
     severity: Severity

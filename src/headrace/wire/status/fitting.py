@@ -1,4 +1,4 @@
-"""Cuts a status to the size of a frame: long texts first, then the ends of its longest lists."""
+"""Limit the size of a status: cut long texts first, then the ends of the largest lists."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ MAX_ITEMS: Final = 20
 _LISTS: Final = ("jobs", "triggers", "streams", "backlogs", "scopes", "pipelines", "runs", "task_runs", "recent", "alerts")
 
 
-def fitted(status: Status) -> Status:
-    """Return the status with its texts cut, and its lists too where it would take more than MAX_FRAME_BYTES as JSON."""
+def fit_status(status: Status) -> Status:
+    """Return the status with long texts cut. Cut its lists too if it would have more than MAX_FRAME_BYTES as JSON."""
     rest = len(status.model_copy(update={name: [] for name in _LISTS}).model_dump_json().encode())
     entries = {name: [_entry(item) for item in getattr(status, name)] for name in _LISTS}
-    lists = {name: [item for item, _ in given] for name, given in entries.items()}
-    sizes = {name: [size for _, size in given] for name, given in entries.items()}
+    lists = {name: [item for item, _ in pairs] for name, pairs in entries.items()}
+    sizes = {name: [size for _, size in pairs] for name, pairs in entries.items()}
     while rest + sum(map(sum, sizes.values())) > MAX_FRAME_BYTES and any(sizes.values()):
-        longest = max(sizes, key=lambda name: sum(sizes[name]))
-        keep = len(sizes[longest]) // 2
-        del sizes[longest][keep:], lists[longest][keep:]
+        largest = max(sizes, key=lambda name: sum(sizes[name]))
+        keep = len(sizes[largest]) // 2
+        del sizes[largest][keep:], lists[largest][keep:]
     return status.model_copy(update=lists)
 
 
 def _entry(item: BaseModel) -> tuple[BaseModel, int]:
-    """Return an entry with its texts cut, and its size as JSON."""
+    """Return an entry with long texts cut, and its size as JSON."""
     size = len(item.model_dump_json().encode()) + 1
     if size <= MAX_TEXT_CHARS:  # then none of its texts is longer, and most entries are so short
         return item, size
@@ -43,7 +43,7 @@ def _entry(item: BaseModel) -> tuple[BaseModel, int]:
 
 
 def _clipped(model: BaseModel) -> BaseModel:
-    """Return the model with its texts cut; itself where it has none too long."""
+    """Return the model with long texts cut, or the model itself if it has none."""
     values = ((name, value) for name, value in vars(model).items() if isinstance(value, str | list | BaseModel))
     changes = {name: cut for name, value in values if (cut := _cut(value)) is not value}
     return model.model_copy(update=changes) if changes else model

@@ -1,30 +1,33 @@
-"""What a person is shown: GET /api/v1/status and the lists beside it, read by the page, the demo's display and scripts."""
+"""GET /api/v1/status and the lists beside it, for the status page, the demo and scripts."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.control.jobs import Blocked
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.custody.dead_letters import DeadLetterState
 from headrace.wire.custody.events import DeadLetterKind
+from headrace.wire.event_schema import OptionalEventFields
 from headrace.wire.pipelines.runs import RunReport
-from headrace.wire.pipelines.scopes import ScopeStatus
+from headrace.wire.pipelines.scopes import EventInScope, ScopeStatus
 from headrace.wire.status.alerts import Alert
-from headrace.wire.task_runs import TaskRun
+from headrace.wire.task_runs import TaskRunSummary
 
 
 class EventCount(WireModel):
-    """How many events the log has taken in all, and how fast of late (events a second over the last seconds)."""
+    """The number of events that the log has stored in all, and the current rate (events per second)."""
 
     total: int
     per_second: float
 
 
 class JobStatus(WireModel):
-    """One running or lately ended process. `state` is `running`, `silent` (no heartbeat of late), `lost`, `succeeded` or `failed`.
+    """One process that runs or ended recently. `state` is `running`, `silent` (no recent heartbeat), `lost`, `succeeded` or `failed`.
 
-    `wanted` is what its next heartbeat is told: to run, drain or stop. `capacity` is how many triggers it takes, of the `queues` it serves,
-    and `held` how many it has. `blocked` is what blocks its triggers now. `ended` and `reason` say when and why it ended.
+    `desired_state` is sent with its next heartbeat: run, drain or stop. `capacity` limits its triggers, which are of the `queues` that it
+    serves; `held` is their number. `blocked` says what blocks its triggers now. `ended` and `reason` say when and why it ended.
     """
 
     id: int
@@ -34,7 +37,7 @@ class JobStatus(WireModel):
     pid: int
     started: Timestamp
     last_heartbeat: Timestamp
-    wanted: str = "run"
+    desired_state: str = "run"
     version: str | None = None
     capacity: int | None = None
     queues: list[str] = []
@@ -46,13 +49,13 @@ class JobStatus(WireModel):
 
 
 class TriggerStatus(WireModel):
-    """One registered trigger, whether a job holds it, and why it last failed if it did.
+    """One registered trigger, the job that holds it, and its last failure.
 
-    `state` is `waiting`, `running`, `failed` (it starts again by itself) or `parked` (it does not, until it is resumed).
-    `backlog` is how many raw events are kept for it now, `spilled` how many ever were; `conflicts` how many
-    events it fired under an id that is known with another payload, which were dropped; `restarts` how often it has failed in a row.
-    `failed` says when it last failed with `failure`, `since` since when it runs, and `blocking` for how many seconds it has blocked all
-    others of its triggerer. `unserved` says why no job runs it, where no triggerer serves its queue or none has room.
+    `state` is `waiting`, `running`, `failed` (it restarts by itself) or `parked` (it needs to be resumed). `backlog` is the number of raw
+    events in its backlog now, `spilled` their number over time. `conflicts` counts its events with a known id and another payload, which
+    were dropped. `restarts` counts its failures in a row. `failed` is the time of its last `failure`, `since` the time of its start, and
+    `blocking` the number of seconds for which it has blocked its triggerer. `unserved` says why no job runs it: no triggerer serves its
+    queue, or none has capacity.
     """
 
     id: int
@@ -76,11 +79,11 @@ class TriggerStatus(WireModel):
 
 
 class StreamStatus(StreamReport):
-    """One shared stream as its job last reported it; the counts include those of earlier jobs.
+    """One shared stream as its job last reported it; the counters include those of earlier jobs.
 
-    `recorded` counts raw events as `headrace audit` does, durably: those read and accounted for. Where a stream has such books,
-    `advanced` is that too, and `read` is that and what its job has under way; they agree when nothing is, whatever was killed.
-    `lag` is how far the reported lanes are behind their ends, in the upstream's own positions; None where it tells no end.
+    `recorded` counts raw events as `headrace audit` does, durably: those read and accounted for. For a stream with receipts,
+    `counters.advanced` equals `recorded`, and `counters.read` is `recorded` plus the raw events that its job is processing.
+    `lag` is how far the reported lanes are behind their ends, in the upstream's own positions, or None if it reports no ends.
     """
 
     job_id: int
@@ -89,9 +92,9 @@ class StreamStatus(StreamReport):
 
 
 class BacklogStatus(WireModel):
-    """What is kept for one trigger that could not take it: how many raw events, and since when the oldest of them waits.
+    """The backlog of one trigger: the number of its raw events, and the time of the oldest one.
 
-    A `removed` trigger is declared no more: nothing takes its backlog, which goes after the time of retention.
+    A `removed` trigger is not declared any more. Its backlog is deleted after the retention time.
     """
 
     trigger_id: int
@@ -103,7 +106,7 @@ class BacklogStatus(WireModel):
 
 
 class Totals(WireModel):
-    """The headline numbers: counts since the database was made, except `waiting`, `backlog` and `dead_letters`, which are now."""
+    """Totals since the database was created, except `waiting`, `backlog` and `dead_letters`, which are current numbers."""
 
     read: int = 0
     fired: int = 0
@@ -121,7 +124,7 @@ class Totals(WireModel):
 
 
 class PipelineStatus(WireModel):
-    """One declared pipeline and the sums of its runs. `on_failure` says what becomes of the followers of a failed event."""
+    """One declared pipeline and the totals of its runs. `on_failure` says whether followers of a failed event are released or held."""
 
     name: str
     on: list[str]
@@ -135,7 +138,7 @@ class PipelineStatus(WireModel):
 
 
 class EventSummary(WireModel):
-    """One event of the log without its payload. `leader_seq` is -1 where the leader was not in the log before it."""
+    """One event of the log without its payload. `leader_seq` is -1 if the leader was not in the log before it."""
 
     seq: int
     type: str
@@ -149,19 +152,29 @@ class EventSummary(WireModel):
     triggers: list[str]
 
 
-class EventDetail(EventSummary):
-    """One event of the log with all that is known of it. `payload` is its JSON text, as it was stored; `runs` are those that took it."""
+class EventLeader(WireModel):
+    """The leader of an event in the log: `stored`, `pruned` (it was in the log), or `missing`. Times are those of the log."""
 
-    stream: str | None
-    lane: str | None
-    position: int | None
-    trace: str | None
+    state: Literal["stored", "pruned", "missing"]
+    seq: int | None = None
+    received: Timestamp | None = None
+
+
+class EventDetail(EventSummary, OptionalEventFields):
+    """One event of the log with all its fields. `payload` is the stored JSON text; `runs` are the pipeline runs that took it.
+
+    `leader` is null if the event follows no other. `scopes` has the scopes of pipelines that began before the event, and the webhooks and
+    task runs that have not handled it yet.
+    """
+
     payload: str
     runs: list[RunReport] = []
+    leader: EventLeader | None = None
+    scopes: list[EventInScope] = []
 
 
 class DeadLetterSummary(WireModel):
-    """One dead letter: what was given up on, and why. `short` stands for its id wherever an id is asked for."""
+    """One dead letter: its origin and the reason. Calls accept `short` in place of its id."""
 
     id: str
     short: str = ""
@@ -177,16 +190,16 @@ class DeadLetterSummary(WireModel):
 
 
 class DeadLetterDetail(DeadLetterSummary):
-    """One dead letter with the text that came and the traceback of its last attempt."""
+    """One dead letter with its raw text and the traceback of its last attempt."""
 
     raw: str
     traceback: list[str]
 
 
 class EventPage(WireModel):
-    """Some events. Ask for `before` to go on to older ones (None: there are none), or for `after` to follow the log.
+    """A page of events. Continue with `before` for older ones (null: there are none), or with `after` to follow the log.
 
-    A page may hold fewer than were asked for, or none, and not be the last: a filter looks through a bounded stretch of the log at a time.
+    A page may be short or empty and not be the last one, because a filter scans a limited part of the log at a time.
     """
 
     events: list[EventSummary]
@@ -195,21 +208,21 @@ class EventPage(WireModel):
 
 
 class DeadLetterPage(WireModel):
-    """Dead letters, the newest first. `before` is what to ask for to get the next page, None at the end."""
+    """Dead letters, the newest first. Continue with `before`, which is null at the end."""
 
     dead_letters: list[DeadLetterSummary]
     before: str | None
 
 
 class TriggerList(WireModel):
-    """GET /api/v1/triggers: by name. `after` is what to ask for to get the next page, None at the end."""
+    """GET /api/v1/triggers: triggers by name. Continue with `after`, which is null at the end."""
 
     triggers: list[TriggerStatus]
     after: int | None = None
 
 
 class StreamList(WireModel):
-    """GET /api/v1/streams: by name. `after` is what to ask for to get the next page, None at the end."""
+    """GET /api/v1/streams: streams by name. Continue with `after`, which is null at the end."""
 
     streams: list[StreamStatus]
     after: str | None = None
@@ -222,7 +235,7 @@ class RunList(WireModel):
 
 
 class Health(WireModel):
-    """GET /healthz: whether the database answers, and the revision of its schema."""
+    """GET /healthz: the state of the database, and the revision of its schema."""
 
     status: str
     database: str
@@ -231,18 +244,21 @@ class Health(WireModel):
 
 
 class LogExtent(WireModel):
-    """What the log has without a gap: the events from `first` to `head`, the oldest of which came at `since` (None: there is none)."""
+    """The part of the log without gaps: the events from `first` to `head`.
+
+    `since` is the time of the oldest one, or null if there is none.
+    """
 
     first: int = 1
     head: int = 0
     since: Timestamp | None = None
 
 
-class Counts(WireModel):
-    """The size of each list of which a status shows a part.
+class ListSizes(WireModel):
+    """The complete sizes of the lists that a status cuts.
 
-    `jobs` counts running processes by kind, `blocked` the triggerers among them in which one trigger holds all others up. `triggers` counts
-    by state; `unserved` are those that no triggerer runs. `backlogs` counts triggers for which raw events are kept.
+    `jobs` counts running processes by kind. `blocked` counts triggerers in which one trigger blocks all others. `triggers` counts by state;
+    `unserved` are triggers without a triggerer. `backlogs` counts triggers with raw events in their backlogs.
     """
 
     jobs: dict[str, int] = {}
@@ -256,11 +272,11 @@ class Counts(WireModel):
 
 
 class Status(WireModel):
-    """All that the page shows, at one moment. `dead_letters` are those that are open or redriven: `letters` counts all by state.
+    """The state of the installation at one time, as the status page shows it. `dead_letters` counts open and redriven ones;
+    `dead_letter_counts` counts all by state.
 
-    `alerts` names what needs a person, the worst first.
-    Lists show their most important entries, what is in trouble first, and long texts are cut; `counts` has the sizes of the whole lists.
-    As JSON a status takes at most 64 KiB.
+    `alerts` has the worst problems first. Lists have their most important entries, failures first, and long texts are cut; `counts` has the
+    complete sizes. As JSON, a status has at most 64 KiB.
     """
 
     version: str
@@ -270,15 +286,15 @@ class Status(WireModel):
     log: LogExtent = LogExtent()
     events: EventCount
     dead_letters: int
-    letters: dict[DeadLetterState, int] = {}
+    dead_letter_counts: dict[DeadLetterState, int] = {}
     jobs: list[JobStatus]
     triggers: list[TriggerStatus]
     streams: list[StreamStatus]
     backlogs: list[BacklogStatus] = []
     totals: Totals
-    counts: Counts = Counts()
+    counts: ListSizes = ListSizes()
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
     runs: list[RunReport]
-    task_runs: list[TaskRun] = []
+    task_runs: list[TaskRunSummary] = []
     recent: list[EventSummary]

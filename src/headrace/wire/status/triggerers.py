@@ -1,32 +1,32 @@
-"""The triggerers and their triggers as people look after them: who runs what, who is to stop, what is parked and why."""
+"""The triggerers and their triggers: desired states, failures and backlogs."""
 
 from __future__ import annotations
 
 from headrace.wire.base import Timestamp, WireModel
-from headrace.wire.control.jobs import Wanted
+from headrace.wire.control.jobs import DesiredState
 from headrace.wire.status.status import JobStatus, TriggerStatus
 
 
 class TriggererList(WireModel):
-    """GET /api/v1/triggerers: those that run, then those that ended last."""
+    """GET /api/v1/triggerers: running triggerers, then recently ended ones."""
 
     triggerers: list[JobStatus]
 
 
-class WantJob(WireModel):
-    """POST /api/v1/triggerers/{id}/wanted: `drain` it, `stop` it, or let it `run` on."""
+class SetDesiredState(WireModel):
+    """POST /api/v1/triggerers/{id}/desired-state: `drain` or `stop` a triggerer, or keep it running (`run`)."""
 
-    wanted: Wanted
+    desired_state: DesiredState
 
 
 class BacklogDropped(WireModel):
-    """POST /api/v1/triggers/{id}/backlog/drop: how many raw events were dropped."""
+    """POST /api/v1/triggers/{id}/backlog/drop: the number of deleted raw events."""
 
     dropped: int
 
 
 class TriggerDetail(TriggerStatus):
-    """GET /api/v1/triggers/{id}: one trigger with its last failure, when it starts again, and where it blocks its triggerer now."""
+    """GET /api/v1/triggers/{id}: one trigger with its last failure, its next start, and the code in which it blocks its triggerer now."""
 
     project: str
     classpath: str

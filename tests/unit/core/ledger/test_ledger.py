@@ -14,287 +14,287 @@ from support.pipelines.ledger_model import Model, Row
 ACKED = AdvanceOutcome(1, 0)
 
 
-def ledger(queue_limit: int = 100, ack_timeout: float = 10.0) -> Ledger:
+def new_ledger(queue_limit: int = 100, ack_timeout: float = 10.0) -> Ledger:
     return Ledger(queue_limit, ack_timeout)
 
 
-def confirm(books: Ledger, seqs: Iterable[int]) -> None:
+def confirm(ledger: Ledger, seqs: Iterable[int]) -> None:
     for seq in seqs:
-        books.confirm(seq)
+        ledger.confirm(seq)
 
 
-def advance(books: Ledger) -> list[tuple[object, AdvanceOutcome]]:
+def advance(ledger: Ledger) -> list[tuple[object, AdvanceOutcome]]:
     """Take all that is ready, and settle it."""
     done: list[tuple[object, AdvanceOutcome]] = []
-    while (batch := books.take_ready()) is not None:
+    while (batch := ledger.take_ready()) is not None:
         done.extend(batch.items)
-        books.advanced(batch)
+        ledger.advanced(batch)
     return done
 
 
 def test_without_subscribers_an_entry_is_ready_at_once_and_not_clean() -> None:
-    books = ledger()
-    books.publish("raw", "p", lane=None, now=0)
-    [(payload, outcome)] = advance(books)
+    ledger = new_ledger()
+    ledger.publish("raw", "p", lane=None, now=0)
+    [(payload, outcome)] = advance(ledger)
     assert (payload, outcome) == ("p", AdvanceOutcome(0, 0))
     assert not outcome.is_clean
-    assert not books.lanes
-    assert books.outstanding == 0
+    assert not ledger.lanes
+    assert ledger.outstanding == 0
 
 
 def test_a_reader_acks_by_going_on() -> None:
-    books = ledger()
-    reader = books.join(1)
-    books.publish("raw", "p", lane=None, now=0)
-    entry = books.begin(reader)
+    ledger = new_ledger()
+    reader = ledger.join(1)
+    ledger.publish("raw", "p", lane=None, now=0)
+    entry = ledger.begin(reader)
     assert entry is not None
     assert entry.raw == "raw"
-    assert books.take_ready() is None
-    assert books.begin(reader) is None
-    assert advance(books) == [("p", ACKED)]
-    assert books.counts.filtered == 1
+    assert ledger.take_ready() is None
+    assert ledger.begin(reader) is None
+    assert advance(ledger) == [("p", ACKED)]
+    assert ledger.counters.filtered == 1
 
 
 def test_what_was_derived_must_be_confirmed() -> None:
-    books = ledger()
-    reader = books.join(1)
-    books.publish("raw", "p", lane=None, now=0)
-    books.begin(reader)
-    first, second = books.bind(reader), books.bind(reader)
+    ledger = new_ledger()
+    reader = ledger.join(1)
+    ledger.publish("raw", "p", lane=None, now=0)
+    ledger.begin(reader)
+    first, second = ledger.bind(reader), ledger.bind(reader)
     assert first is not None
     assert second is not None
-    books.end(reader)
-    confirm(books, [first, 999, first])
-    assert advance(books) == []
-    confirm(books, [second])
-    assert advance(books) == [("p", ACKED)]
-    confirm(books, [first, second])
-    assert books.counts.filtered == 0
+    ledger.end(reader)
+    confirm(ledger, [first, 999, first])
+    assert advance(ledger) == []
+    confirm(ledger, [second])
+    assert advance(ledger) == [("p", ACKED)]
+    confirm(ledger, [first, second])
+    assert ledger.counters.filtered == 0
 
 
 def test_a_confirmation_may_come_before_the_reader_goes_on() -> None:
-    books = ledger()
-    reader = books.join(1)
-    books.publish("raw", "p", lane=None, now=0)
-    books.begin(reader)
-    seq = books.bind(reader)
+    ledger = new_ledger()
+    reader = ledger.join(1)
+    ledger.publish("raw", "p", lane=None, now=0)
+    ledger.begin(reader)
+    seq = ledger.bind(reader)
     assert seq is not None
-    confirm(books, [seq])
-    assert books.take_ready() is None
-    books.end(reader)
-    assert advance(books) == [("p", ACKED)]
+    confirm(ledger, [seq])
+    assert ledger.take_ready() is None
+    ledger.end(reader)
+    assert advance(ledger) == [("p", ACKED)]
 
 
 def test_a_reject_counts_at_once_and_only_once() -> None:
-    books = ledger()
-    reader = books.join(1)
-    assert not books.reject(reader)
-    books.publish("raw", "p", lane=None, now=0)
-    books.begin(reader)
-    bound = books.bind(reader)
-    assert books.reject(reader)
-    assert advance(books) == [("p", AdvanceOutcome(0, 0, 1))]
-    assert not books.reject(reader)
-    assert books.bind(reader) is None
+    ledger = new_ledger()
+    reader = ledger.join(1)
+    assert not ledger.reject(reader)
+    ledger.publish("raw", "p", lane=None, now=0)
+    ledger.begin(reader)
+    bound = ledger.bind(reader)
+    assert ledger.reject(reader)
+    assert advance(ledger) == [("p", AdvanceOutcome(0, 0, 1))]
+    assert not ledger.reject(reader)
+    assert ledger.bind(reader) is None
     assert bound is not None
-    confirm(books, [bound])
-    books.end(reader)
-    assert books.counts.rejected == 1
+    confirm(ledger, [bound])
+    ledger.end(reader)
+    assert ledger.counters.rejected == 1
 
 
 def test_one_that_leaves_acks_what_it_is_at_and_fails_what_it_never_read() -> None:
-    books = ledger()
-    reader = books.join(1)
+    ledger = new_ledger()
+    reader = ledger.join(1)
     for payload in "abc":
-        books.publish("raw", payload, lane=None, now=0)
-    books.begin(reader)
-    books.begin(reader)
-    books.leave(reader)
-    assert [outcome for _, outcome in advance(books)] == [ACKED, ACKED, AdvanceOutcome(0, 1)]
-    assert books.begin(reader) is None
+        ledger.publish("raw", payload, lane=None, now=0)
+    ledger.begin(reader)
+    ledger.begin(reader)
+    ledger.leave(reader)
+    assert [outcome for _, outcome in advance(ledger)] == [ACKED, ACKED, AdvanceOutcome(0, 1)]
+    assert ledger.begin(reader) is None
     assert not reader.idle
 
 
 def test_one_that_left_is_still_confirmed_or_overdue() -> None:
-    books = ledger(ack_timeout=10)
-    left, late = books.join(1), books.join(2)
-    books.publish("raw", "a", lane="a", now=0)
+    ledger = new_ledger(ack_timeout=10)
+    left, late = ledger.join(1), ledger.join(2)
+    ledger.publish("raw", "a", lane="a", now=0)
     seqs = {}
     for reader in (left, late):
-        books.begin(reader)
-        seqs[reader] = books.bind(reader)
-        books.leave(reader)
+        ledger.begin(reader)
+        seqs[reader] = ledger.bind(reader)
+        ledger.leave(reader)
     first = seqs[left]
     assert first is not None
-    confirm(books, [first])
-    assert books.overdue(9.9) == []
-    assert books.overdue(10) == [late]
-    books.fail(late)
-    assert books.overdue(10) == []
-    assert advance(books) == [("a", AdvanceOutcome(1, 1))]
-    assert books.deadline() is None
+    confirm(ledger, [first])
+    assert ledger.subscribers.overdue(9.9, ledger.ack_timeout) == []
+    assert ledger.subscribers.overdue(10, ledger.ack_timeout) == [late]
+    ledger.fail(late)
+    assert ledger.subscribers.overdue(10, ledger.ack_timeout) == []
+    assert advance(ledger) == [("a", AdvanceOutcome(1, 1))]
+    assert ledger.subscribers.deadline(ledger.ack_timeout) is None
 
 
 def test_failing_a_reader_fails_all_that_it_owes() -> None:
-    books = ledger()
-    reader, other = books.join(1), books.join(2)
+    ledger = new_ledger()
+    reader, other = ledger.join(1), ledger.join(2)
     for payload in "abcd":
-        books.publish("raw", payload, lane=None, now=0)
-    books.begin(reader)
-    books.bind(reader)
-    books.begin(reader)
-    books.begin(reader)
-    assert books.reject(reader)
-    books.fail(reader)
-    while books.begin(other) is not None:
+        ledger.publish("raw", payload, lane=None, now=0)
+    ledger.begin(reader)
+    ledger.bind(reader)
+    ledger.begin(reader)
+    ledger.begin(reader)
+    assert ledger.reject(reader)
+    ledger.fail(reader)
+    while ledger.begin(other) is not None:
         pass
-    assert [outcome for _, outcome in advance(books)] == [
+    assert [outcome for _, outcome in advance(ledger)] == [
         AdvanceOutcome(1, 1),
         AdvanceOutcome(2, 0),
         AdvanceOutcome(1, 0, 1),
         AdvanceOutcome(1, 1),
     ]
-    assert books.counts.failed == 2
+    assert ledger.counters.failed == 2
 
 
 def test_failing_a_reader_fails_what_it_is_at() -> None:
-    books = ledger()
-    reader = books.join(1)
-    books.publish("raw", "a", lane=None, now=0)
-    books.begin(reader)
-    books.fail(reader)
-    assert advance(books) == [("a", AdvanceOutcome(0, 1))]
+    ledger = new_ledger()
+    reader = ledger.join(1)
+    ledger.publish("raw", "a", lane=None, now=0)
+    ledger.begin(reader)
+    ledger.fail(reader)
+    assert advance(ledger) == [("a", AdvanceOutcome(0, 1))]
 
 
 def test_claims_are_counted_in_bulk_and_never_overdue() -> None:
-    books = ledger(ack_timeout=1)
-    books.declare(tuple(range(100)))
-    published = books.publish("raw", "p", lane=None, now=0, claims=(tuple(range(7)), (7, 8, 9)))
+    ledger = new_ledger(ack_timeout=1)
+    ledger.subscribers.declare(tuple(range(100)))
+    published = ledger.publish("raw", "p", lane=None, now=0, groups=(tuple(range(7)), (7, 8, 9)))
     assert published[0] == 0
-    assert books.overdue(1000) == []
-    books.mark_rejected(1)
-    books.mark_rejected(1000)
-    confirm(books, [0])
-    assert books.take_ready() is None
-    confirm(books, [1])
-    assert advance(books) == [("p", AdvanceOutcome(97, 0, 3))]
+    assert ledger.subscribers.overdue(1000, ledger.ack_timeout) == []
+    ledger.mark_rejected(1)
+    ledger.mark_rejected(1000)
+    confirm(ledger, [0])
+    assert ledger.take_ready() is None
+    confirm(ledger, [1])
+    assert advance(ledger) == [("p", AdvanceOutcome(97, 0, 3))]
 
 
 def test_a_bound_seq_can_be_marked_rejected() -> None:
-    books = ledger()
-    reader = books.join(1)
-    books.publish("raw", "p", lane=None, now=0)
-    books.begin(reader)
-    seq = books.bind(reader)
+    ledger = new_ledger()
+    reader = ledger.join(1)
+    ledger.publish("raw", "p", lane=None, now=0)
+    ledger.begin(reader)
+    seq = ledger.bind(reader)
     assert seq is not None
-    books.mark_rejected(seq)
-    books.end(reader)
-    confirm(books, [seq])
-    assert advance(books) == [("p", AdvanceOutcome(0, 0, 1))]
+    ledger.mark_rejected(seq)
+    ledger.end(reader)
+    confirm(ledger, [seq])
+    assert advance(ledger) == [("p", AdvanceOutcome(0, 0, 1))]
 
 
 def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -> None:
-    books = ledger()
-    books.declare((1,))
-    seqs = [books.publish("raw", n, lane=n % 2, now=0, position=n, claims=((1,),))[0] for n in range(6)]
-    confirm(books, seqs[2:])
-    assert books.take_ready() is None
-    confirm(books, [seqs[1]])
-    odd = books.take_ready()
+    ledger = new_ledger()
+    ledger.subscribers.declare((1,))
+    seqs = [ledger.publish("raw", n, lane=n % 2, now=0, position=n, groups=((1,),))[0] for n in range(6)]
+    confirm(ledger, seqs[2:])
+    assert ledger.take_ready() is None
+    confirm(ledger, [seqs[1]])
+    odd = ledger.take_ready()
     assert odd is not None
     assert [item.broker_payload for item in odd.items] == [1, 3, 5]
-    confirm(books, [seqs[0]])
-    even = books.take_ready()
+    confirm(ledger, [seqs[0]])
+    even = ledger.take_ready()
     assert even is not None
     assert [item.broker_payload for item in even.items] == [0, 2, 4]
 
-    late = books.publish("raw", 7, lane=1, now=0, position=7, claims=((1,),))
-    confirm(books, [late[0]])
-    assert books.take_ready() is None, "lane 1 is in flight"
-    assert books.lanes[1].outstanding == 4
-    books.advanced(odd)
-    assert books.lanes[1].advanced == 5
-    books.advanced(even)
-    assert list(books.lanes) == [1]
-    assert advance(books) == [(7, ACKED)]
-    assert not books.lanes
-    assert books.counts.advanced == books.counts.read == 7
+    late = ledger.publish("raw", 7, lane=1, now=0, position=7, groups=((1,),))
+    confirm(ledger, [late[0]])
+    assert ledger.take_ready() is None, "lane 1 is in flight"
+    assert ledger.lanes[1].outstanding == 4
+    ledger.advanced(odd)
+    assert ledger.lanes[1].advanced == 5
+    ledger.advanced(even)
+    assert list(ledger.lanes) == [1]
+    assert advance(ledger) == [(7, ACKED)]
+    assert not ledger.lanes
+    assert ledger.counters.advanced == ledger.counters.read == 7
 
 
 def test_an_advanced_lane_waits_for_what_is_not_resolved() -> None:
-    books = ledger()
-    books.declare((1,))
-    first = books.publish("raw", 0, lane=0, now=0, claims=((1,),))[0]
-    second = books.publish("raw", 1, lane=0, now=0, claims=((1,),))[0]
-    confirm(books, [first])
-    assert advance(books) == [(0, ACKED)]
-    confirm(books, [second])
-    assert advance(books) == [(1, ACKED)]
+    ledger = new_ledger()
+    ledger.subscribers.declare((1,))
+    first = ledger.publish("raw", 0, lane=0, now=0, groups=((1,),))[0]
+    second = ledger.publish("raw", 1, lane=0, now=0, groups=((1,),))[0]
+    confirm(ledger, [first])
+    assert advance(ledger) == [(0, ACKED)]
+    confirm(ledger, [second])
+    assert advance(ledger) == [(1, ACKED)]
 
 
 def test_a_full_queue_is_known_until_its_reader_reads() -> None:
-    books = ledger(queue_limit=2)
-    reader = books.join(1)
-    books.publish("raw", 0, lane=0, now=0)
-    assert not books.full
-    books.publish("raw", 1, lane=0, now=0)
-    assert books.full == {reader}
-    books.begin(reader)
-    assert not books.full
+    ledger = new_ledger(queue_limit=2)
+    reader = ledger.join(1)
+    ledger.publish("raw", 0, lane=0, now=0)
+    assert not ledger.full
+    ledger.publish("raw", 1, lane=0, now=0)
+    assert ledger.full == {reader}
+    ledger.begin(reader)
+    assert not ledger.full
 
 
 def test_only_idle_readers_are_woken() -> None:
-    books = ledger()
-    idle, busy = books.join(1), books.join(2)
-    assert books.begin(idle) is None
-    assert books.publish("raw", 0, lane=0, now=0)[1] == [idle]
-    assert books.publish("raw", 1, lane=0, now=0)[1] == []
-    assert books.roster.reading
-    books.fail(idle)
-    books.leave(busy)
-    assert not books.roster.reading
+    ledger = new_ledger()
+    idle, busy = ledger.join(1), ledger.join(2)
+    assert ledger.begin(idle) is None
+    assert ledger.publish("raw", 0, lane=0, now=0)[1] == [idle]
+    assert ledger.publish("raw", 1, lane=0, now=0)[1] == []
+    assert ledger.subscribers.reading
+    ledger.fail(idle)
+    ledger.leave(busy)
+    assert not ledger.subscribers.reading
 
 
 def test_who_holds_the_oldest() -> None:
-    books = ledger()
-    slow, fast = books.join(1), books.join(2)
-    assert books.oldest_unresolved() is None
-    books.publish("raw", 0, lane=0, now=5)
-    oldest = books.oldest_unresolved()
+    ledger = new_ledger()
+    slow, fast = ledger.join(1), ledger.join(2)
+    assert ledger.oldest_unresolved() is None
+    ledger.publish("raw", 0, lane=0, now=5)
+    oldest = ledger.oldest_unresolved()
     assert oldest is not None
-    books.begin(fast)
-    books.bind(fast)
-    books.begin(fast)
-    assert books.roster.before(oldest) == [slow]
-    books.begin(slow)
-    assert books.roster.before(oldest) == [slow]
-    books.reject(slow)
-    assert books.roster.before(oldest) == []
-    assert books.oldest_unresolved() is oldest
-    assert books.deadline() == 15
+    ledger.begin(fast)
+    ledger.bind(fast)
+    ledger.begin(fast)
+    assert ledger.subscribers.before(oldest) == [slow]
+    ledger.begin(slow)
+    assert ledger.subscribers.before(oldest) == [slow]
+    ledger.reject(slow)
+    assert ledger.subscribers.before(oldest) == []
+    assert ledger.oldest_unresolved() is oldest
+    assert ledger.subscribers.deadline(ledger.ack_timeout) == 15
 
 
 def test_what_a_reader_is_at_is_spilled_in_its_order_and_its_answer_settled_when_its_number_is_known() -> None:
-    books = ledger()
-    reader = books.register(1)
-    books.catch_up(reader)
-    books.go_live(reader)
+    ledger = new_ledger()
+    reader = ledger.register(1)
+    ledger.catch_up(reader)
+    ledger.go_live(reader)
     for payload in "abc":
-        books.publish(payload, payload, lane=None, now=0)
-    books.begin(reader)
-    seq = books.bind(reader)
-    spills = books.spill([reader], stop=False)
+        ledger.publish(payload, payload, lane=None, now=0)
+    ledger.begin(reader)
+    seq = ledger.bind(reader)
+    spills = ledger.spill([reader], stop=False)
     assert [spill.entry.raw for spill in spills] == ["a", "b", "c"]
-    confirm(books, [spill.seq for spill in spills])
-    assert [outcome for _, outcome in advance(books)] == [AdvanceOutcome(0, 0, 0, 1)] * 3
-    assert books.drainable == [reader]
-    books.found(reader, 7)
-    assert books.begin(reader) is None
+    confirm(ledger, [spill.seq for spill in spills])
+    assert [outcome for _, outcome in advance(ledger)] == [AdvanceOutcome(0, 0, 0, 1)] * 3
+    assert ledger.to_wake == [reader]
+    ledger.set_backlog_number(reader, 7)
+    assert ledger.begin(reader) is None
     assert reader.answers == []
     assert seq is not None
-    confirm(books, [seq])
+    confirm(ledger, [seq])
     assert reader.answers == [(7, "fired")]
-    assert list(books.settling) == [reader]
+    assert list(ledger.settling) == [reader]
 
 
 class Interleaving:
@@ -302,7 +302,7 @@ class Interleaving:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.books = Ledger(5, 20.0, keeps_custody=True)
+        self.ledger = Ledger(5, 20.0, keeps_custody=True)
         self.model = Model(20.0)
         self.now = 0.0
         self.readers: list[Subscriber] = []
@@ -313,7 +313,7 @@ class Interleaving:
 
     def step(self) -> None:
         self.now += self.random.choice((0.0, 0.5, 1.0))
-        self.books.now = self.now
+        self.ledger.now = self.now
         steps = (self.publish, self.publish, self.begin, self.begin, self.begin, self.bind, self.end, self.confirm, self.confirm)
         rare = (self.join, self.register, self.declare, self.reject, self.dead_letter, self.mark, self.leave, self.drop, self.requeue)
         drains = (
@@ -342,30 +342,30 @@ class Interleaving:
 
     def join(self) -> None:
         if len(self.model.mode) < 5:
-            reader = self.books.join(100 + len(self.readers))
+            reader = self.ledger.join(100 + len(self.readers))
             self.readers.append(reader)
             self.model.mode[reader] = "live"
 
     def register(self) -> None:
         if len(self.model.mode) < 5:
-            reader = self.books.register(100 + len(self.readers))
+            reader = self.ledger.register(100 + len(self.readers))
             self.readers.append(reader)
-            self.model.mode[reader] = "away"
+            self.model.mode[reader] = "offline"
 
     def declare(self) -> None:
         self.model.declared = tuple(range(self.random.randrange(6)))
-        self.books.declare(self.model.declared)
+        self.ledger.subscribers.declare(self.model.declared)
 
     def publish(self) -> None:
         lane, number = self.random.choice("abc"), self.published
         wanted = [one for one in self.model.declared if self.random.random() < 0.5]
         middle = self.random.randint(0, len(wanted))
-        claims = [tuple(ids) for ids in (wanted[:middle], wanted[middle:]) if ids]
+        groups = [tuple(ids) for ids in (wanted[:middle], wanted[middle:]) if ids]
         self.published += 1
-        first_seq, _, spill = self.books.publish(number, number, lane=lane, now=self.now, position=number, claims=claims)
-        away = [reader for reader, mode in self.model.mode.items() if mode == "away"]
+        first_seq, _, spill = self.ledger.publish(number, number, lane=lane, now=self.now, position=number, groups=groups)
+        away = [reader for reader, mode in self.model.mode.items() if mode == "offline"]
         assert set(() if spill is None else spill.readers) == set(away)
-        named = list(enumerate(claims, first_seq))
+        named = list(enumerate(groups, first_seq))
         self.seqs.extend(seq for seq, _ in named)
         if spill is not None:
             self.seqs.append(spill.seq)
@@ -373,22 +373,22 @@ class Interleaving:
 
     def begin(self) -> None:
         if (reader := self.reader()) is not None:
-            entry = self.books.begin(reader)
+            entry = self.ledger.begin(reader)
             assert (None if entry is None else entry.raw) == self.model.begin(reader, self.now)
 
     def begin_from_backlog(self) -> None:
         reader = self.here()
         if reader is not None and self.model.mode[reader] != "live":
-            entry = self.books.begin(reader)
+            entry = self.ledger.begin(reader)
             assert (None if entry is None else entry.raw) == self.model.begin(reader, self.now)
             if entry is None:
                 self.kept += 1
-                self.books.begin_from_backlog(reader, self.kept, f"kept {self.kept}", "text", "kept")
+                self.ledger.begin_from_backlog(reader, self.kept, f"kept {self.kept}", "text", "kept")
                 self.model.begin_from_backlog(reader, self.kept, self.now)
 
     def bind(self) -> None:
         if (reader := self.reader()) is not None:
-            seq = self.books.bind(reader)
+            seq = self.ledger.bind(reader)
             assert (seq is None) == (self.model.at(reader) is None)
             if seq is not None:
                 self.seqs.append(seq)
@@ -396,29 +396,29 @@ class Interleaving:
 
     def end(self) -> None:
         if (reader := self.reader()) is not None:
-            self.books.end(reader)
+            self.ledger.end(reader)
             self.model.end(reader)
 
     def confirm(self) -> None:
         seqs = self.random.sample(self.seqs, min(len(self.seqs), self.random.randint(1, 6)))
-        confirm(self.books, [*seqs, 10**9])
+        confirm(self.ledger, [*seqs, 10**9])
         for seq in seqs:
             self.model.confirm(seq)
 
     def mark(self) -> None:
         if self.seqs:
             seq = self.random.choice(self.seqs)
-            self.books.mark_rejected(seq)
+            self.ledger.mark_rejected(seq)
             self.model.mark(seq)
 
     def reject(self) -> None:
         if (reader := self.reader()) is not None:
-            assert self.books.reject(reader) == self.model.reject(reader)
+            assert self.ledger.reject(reader) == self.model.reject(reader)
 
     def dead_letter(self) -> None:
         if (reader := self.here()) is not None:
             kind: Literal["rejected", "dead_lettered"] = self.random.choice(("rejected", "dead_lettered"))
-            seq = self.books.dead_letter(reader, kind)
+            seq = self.ledger.dead_letter(reader, kind)
             assert (seq is None) == (self.model.at(reader) is None)
             if seq is not None:
                 self.seqs.append(seq)
@@ -426,14 +426,14 @@ class Interleaving:
 
     def requeue(self) -> None:
         if (reader := self.here()) is not None:
-            entry = self.books.requeue(reader)
+            entry = self.ledger.requeue(reader)
             assert (None if entry is None else entry.raw) == self.model.requeue(reader)
 
     def spill(self) -> None:
         here = [reader for reader in self.model.mode if reader.registered]
         readers = self.random.sample(here, min(len(here), self.random.randint(1, 2)))
         stop = self.random.random() < 0.5
-        spills = self.books.spill(readers, stop=stop)
+        spills = self.ledger.spill(readers, stop=stop)
         assert [(entry.raw, list(who)) for _, entry, who in spills] == self.model.spill(readers, self.now, stop=stop)
         for seq, entry, who in spills:
             self.seqs.append(seq)
@@ -441,55 +441,55 @@ class Interleaving:
 
     def catch_up(self) -> None:
         if (reader := self.here()) is not None:
-            self.books.catch_up(reader)
-            if self.model.mode[reader] == "away":
-                self.model.mode[reader] = "collecting"
+            self.ledger.catch_up(reader)
+            if self.model.mode[reader] == "offline":
+                self.model.mode[reader] = "catching_up"
 
     def go_live(self) -> None:
         if (reader := self.here()) is not None:
-            self.books.go_live(reader)
+            self.ledger.go_live(reader)
             self.model.moved.pop(reader, None)
-            if self.model.mode[reader] == "collecting":
+            if self.model.mode[reader] == "catching_up":
                 self.model.mode[reader] = "live"
 
     def found(self) -> None:
         if (reader := self.here()) is not None:
             self.kept += 1
-            self.books.found(reader, self.kept)
+            self.ledger.set_backlog_number(reader, self.kept)
             self.model.found(reader, self.kept)
 
     def recheck_backlog(self) -> None:
         if (reader := self.here()) is not None:
             reader.recheck_backlog()
             if self.model.mode[reader] == "live":
-                self.model.mode[reader] = "collecting"
+                self.model.mode[reader] = "catching_up"
 
     def leave(self) -> None:
         if (reader := self.reader(registered=False)) is not None:
-            self.books.leave(reader)
+            self.ledger.leave(reader)
             self.model.leave(reader)
 
     def drop(self) -> None:
         if self.random.random() < 0.5 and (reader := self.here()) is not None:
             self.settle_kept()
-            self.books.drop(reader)
+            self.ledger.drop(reader)
             self.model.drop(reader)
 
     def fail_one(self) -> None:
         if self.random.random() < 0.3 and (reader := self.reader(registered=False)) is not None:
-            self.books.fail(reader)
+            self.ledger.fail(reader)
             self.model.fail(reader)
 
     def fail_overdue(self) -> None:
-        overdue = self.books.overdue(self.now)
+        overdue = self.ledger.subscribers.overdue(self.now, self.ledger.ack_timeout)
         assert set(overdue) == self.model.overdue(self.now)
         for reader in overdue:
             if not reader.registered:
-                self.books.fail(reader)
+                self.ledger.fail(reader)
                 self.model.fail(reader)
 
     def take(self) -> None:
-        while (batch := self.books.take_ready()) is not None:
+        while (batch := self.ledger.take_ready()) is not None:
             rows = self.model.ready()[str(batch.lane.key)]
             assert [tuple(item) for item in batch.items] == [(row.number, row.outcome) for row in rows]
             for entry, row in zip(batch.entries, rows, strict=True):
@@ -502,76 +502,76 @@ class Interleaving:
     def settle(self) -> None:
         if self.in_flight:
             batch, rows = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
-            self.books.advanced(batch)
+            self.ledger.advanced(batch)
             for row in rows:
                 row.taken, row.advanced = False, True
 
     def settle_kept(self) -> None:
-        while self.books.settling:
-            reader, _ = self.books.settling.popitem()
+        while self.ledger.settling:
+            reader, _ = self.ledger.settling.popitem()
             numbers = [number for number, _ in reader.answers]
             self.settled += [(reader.trigger_id, number, answer) for number, answer in reader.answers]
             reader.answers.clear()
             assert set(numbers) <= reader.unsettled.keys()
-            self.books.settled(reader, numbers)
+            self.ledger.settled(reader, numbers)
 
     def check(self) -> None:
-        books, model = self.books, self.model
+        ledger, model = self.ledger, self.model
         rows = [row for row in model.rows if not row.is_kept]
-        assert {lane.key for lane in books.ready} == set(model.ready())
-        assert len(books.ready) == len(model.ready())
-        assert books.deadline() == model.deadline()
-        assert books.outstanding == sum(not row.advanced for row in rows)
-        assert set(books.lanes) == {row.lane for row in rows if not row.advanced}
-        oldest = books.oldest_unresolved()
+        assert {lane.key for lane in ledger.ready} == set(model.ready())
+        assert len(ledger.ready) == len(model.ready())
+        assert ledger.subscribers.deadline(ledger.ack_timeout) == model.deadline()
+        assert ledger.outstanding == sum(not row.advanced for row in rows)
+        assert set(ledger.lanes) == {row.lane for row in rows if not row.advanced}
+        oldest = ledger.oldest_unresolved()
         assert (None if oldest is None else oldest.raw) == next((row.number for row in model.rows if not row.resolved), None)
         for reader in self.readers:
             queued = sum(duty.state == "queued" for _, duty in model.duties(reader))
             assert len(reader.queue) == queued
-            assert (reader in books.full) <= (queued >= books.queue_limit)
+            assert (reader in ledger.full) <= (queued >= ledger.queue_limit)
             unconfirmed = {
                 seq for _, duty in model.duties(reader) if duty.kind in ("spilled", "dead_lettered", "rejected") for seq in duty.seqs
             }
-            assert reader.claims.keys() <= unconfirmed
+            assert reader.obligations.keys() <= unconfirmed
 
     def finish(self) -> None:
-        """Whatever happened, when all leave and all is confirmed, everything advances, and the books are empty."""
+        """Whatever happened, when all leave and all is confirmed, everything advances, and the ledger are empty."""
         for reader in [one for one in self.model.mode if one.registered]:
-            for seq, entry, who in self.books.spill([reader], stop=True):
+            for seq, entry, who in self.ledger.spill([reader], stop=True):
                 self.model.spill([reader], self.now, stop=True)
                 self.model.spilled(entry.raw, who, seq)
                 self.seqs.append(seq)
             self.model.requeue(reader)
         for reader in self.readers:
             if not reader.registered:
-                self.books.leave(reader)
+                self.ledger.leave(reader)
                 self.model.leave(reader)
-        confirm(self.books, self.seqs)
+        confirm(self.ledger, self.seqs)
         for seq in self.seqs:
             self.model.confirm(seq)
         self.settle_kept()
         assert sorted(self.settled) == sorted(self.model.settled)
         for reader in [one for one in self.model.mode if one.registered]:
-            self.books.drop(reader)
+            self.ledger.drop(reader)
             self.model.drop(reader)
-        while self.in_flight or self.books.ready:
+        while self.in_flight or self.ledger.ready:
             self.take()
             self.settle()
         rows = [row for row in self.model.rows if not row.is_kept]
         assert all(row.advanced for row in rows)
-        counts = self.books.counts
+        counts = self.ledger.counters
         assert counts.advanced == counts.read == counts.resolved == len(rows)
         assert counts.rejected == sum(row.outcome.rejected > 0 for row in rows)
         assert counts.failed == sum(row.outcome.failed > 0 for row in rows)
         assert counts.spilled == sum(row.outcome.spilled > 0 for row in rows)
         told = [row.outcome.rejected or row.outcome.failed or row.outcome.spilled for row in rows]
         assert counts.filtered == sum(not (row.derived or some) for row, some in zip(rows, told, strict=True))
-        assert not self.books.lanes
-        assert self.books.deadline() is None
-        empty = ("_claims", "_bindings", "_unresolved", "ready", "full", "settling")
-        assert [name for name in empty if getattr(self.books, name)] == []
-        roster = self.books.roster
-        assert not any((roster.reading, roster.away, roster.leaving))
+        assert not self.ledger.lanes
+        assert self.ledger.subscribers.deadline(self.ledger.ack_timeout) is None
+        empty = ("_obligations", "_bindings", "_unresolved", "ready", "full", "settling")
+        assert [name for name in empty if getattr(self.ledger, name)] == []
+        subscribers = self.ledger.subscribers
+        assert not any((subscribers.reading, subscribers.offline, subscribers.leaving))
 
 
 @pytest.mark.parametrize("first", range(0, 400, 40))

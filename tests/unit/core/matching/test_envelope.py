@@ -12,47 +12,47 @@ from headrace.core.matching.paths import JsonPath
 from headrace.errors import MissingField
 
 
-def seal(value: Any, **paths: str) -> EventFields:
+def extract(value: Any, **paths: str) -> EventFields:
     parsed: dict[str, Any] = {name: JsonPath.parse(path) for name, path in paths.items()}
-    return Envelope(**({"source": "s", "type": "t"} | parsed)).seal(value, stream="dir:feed", lane="a.jsonl", position=120)
+    return Envelope(**({"source": "s", "type": "t"} | parsed)).extract(value, stream="dir:feed", lane="a.jsonl", position=120)
 
 
 def test_what_is_not_declared_has_its_default() -> None:
-    assert seal({}) == EventFields("dir:feed/a.jsonl/120", "s", "t", None, None, None)
+    assert extract({}) == EventFields("dir:feed/a.jsonl/120", "s", "t", None, None, None)
 
 
 def test_all_that_is_declared() -> None:
     value = {"id": 7, "prev": 6.0, "tail": "N1", "at": "2026-11-20T13:00:00+01:00", "kind": "leg", "from": 1.5}
-    sealed = seal(value, id="$.id", follows="$.prev", subject="$.tail", occurred="$.at", type="$.kind", source="$.from")
-    assert sealed == EventFields("7", "1.5", "leg", "N1", datetime(2026, 11, 20, 12, tzinfo=UTC), "6")
+    fields = extract(value, id="$.id", follows="$.prev", subject="$.tail", occurred="$.at", type="$.kind", source="$.from")
+    assert fields == EventFields("7", "1.5", "leg", "N1", datetime(2026, 11, 20, 12, tzinfo=UTC), "6")
 
 
 @pytest.mark.parametrize("field", ["id", "subject", "occurred", "type", "source"])
 @pytest.mark.parametrize("value", [{}, {"f": None}, {"f": []}, {"f": {}}, {"f": True}])
 def test_what_is_declared_must_be_there_and_of_its_kind(field: str, value: Any) -> None:
     with pytest.raises(MissingField, match=r"\$\.f"):
-        seal(value, **{field: "$.f"})
+        extract(value, **{field: "$.f"})
 
 
 @pytest.mark.parametrize("value", [{}, {"f": None}, {"f": ""}])
 def test_a_first_event_follows_nothing(value: Any) -> None:
-    assert seal(value, follows="$.f").follows is None
+    assert extract(value, follows="$.f").follows is None
 
 
 @pytest.mark.parametrize("value", [{"f": []}, {"f": {}}, {"f": False}, {"f": "x" * 1001}])
 def test_follows_of_a_wrong_kind(value: Any) -> None:
     with pytest.raises(MissingField, match=r"\$\.f"):
-        seal(value, follows="$.f")
+        extract(value, follows="$.f")
 
 
 @pytest.mark.parametrize(("field", "text"), [("id", ""), ("id", "x" * 1001), ("type", "x" * 201), ("type", ""), ("source", "")])
 def test_texts_have_a_length(field: str, text: str) -> None:
     with pytest.raises(MissingField, match="characters"):
-        seal({"f": text}, **{field: "$.f"})
+        extract({"f": text}, **{field: "$.f"})
 
 
 def test_an_empty_subject_is_a_subject() -> None:
-    assert seal({"f": ""}, subject="$.f").subject == ""
+    assert extract({"f": ""}, subject="$.f").subject == ""
 
 
 @pytest.mark.parametrize(
@@ -66,22 +66,22 @@ def test_an_empty_subject_is_a_subject() -> None:
     ],
 )
 def test_moments(found: Any, moment: datetime) -> None:
-    assert seal({"f": found}, occurred="$.f").occurred == moment
+    assert extract({"f": found}, occurred="$.f").occurred == moment
 
 
 @pytest.mark.parametrize("found", ["", "soon", "2026-11-20T12:00:00", "2026-11-20", 1e300, 10**30, "9999-12-31T23:59:59-12:00"])
 def test_what_is_no_moment(found: Any) -> None:
     with pytest.raises(MissingField, match="RFC 3339"):
-        seal({"f": found}, occurred="$.f")
+        extract({"f": found}, occurred="$.f")
 
 
 def test_an_id_made_of_the_place_needs_a_position_and_has_a_length() -> None:
     envelope = Envelope("s", "t")
     with pytest.raises(MissingField, match="no position") as caught:
-        envelope.seal({}, stream="s", lane="l", position=None)
+        envelope.extract({}, stream="s", lane="l", position=None)
     assert caught.value.hint
     with pytest.raises(MissingField, match="longer"):
-        envelope.seal({}, stream="s", lane="l" * 1000, position=1)
+        envelope.extract({}, stream="s", lane="l" * 1000, position=1)
 
 
 def test_equal_envelopes_are_one() -> None:
@@ -97,7 +97,7 @@ def test_equal_envelopes_are_one() -> None:
 def test_any_value_seals_or_says_what_is_missing(found: Any) -> None:
     for field in ("id", "follows", "subject", "occurred", "type", "source"):
         try:
-            sealed = seal({"f": found}, **{field: "$.f"})
+            fields = extract({"f": found}, **{field: "$.f"})
         except MissingField:
             continue
-        assert isinstance(getattr(sealed, field), str | datetime | None)
+        assert isinstance(getattr(fields, field), str | datetime | None)

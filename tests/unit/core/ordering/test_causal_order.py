@@ -256,7 +256,7 @@ def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("why", ["old", "many"])
 def test_lost_leaders_are_forgotten_some_at_a_time(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal_order, "FORGOTTEN_AT_ONCE", 3)
+    monkeypatch.setattr(causal_order, "PRUNE_BATCH_SIZE", 3)
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([(f"f{i}", f"l{i}", i) for i in range(20)]), 0)
     order.expire(LOOKBACK)
@@ -267,7 +267,7 @@ def test_lost_leaders_are_forgotten_some_at_a_time(why: str, monkeypatch: pytest
     for i in range(3):
         order.offer(log.extend([(f"later{i}", f"lost{i}", i)]), now - LOOKBACK)
         order.expire(now)
-        forgot.append(len(order.forgot))
+        forgot.append(len(order.pruned))
     assert forgot == ([3, 3, 3] if why == "old" else [3, 0, 0]), "the oldest, so that there is room for some more"
 
 

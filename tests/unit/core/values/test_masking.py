@@ -54,7 +54,7 @@ def test_what_is_too_short_to_be_told_by_its_absence_stays() -> None:
 
 
 def test_the_secret_that_was_not_told_for_longest_is_forgotten_first() -> None:
-    masker = Masker(most=3)
+    masker = Masker(max_forms=3)
     for secret in ("first-1", "second-2", "third-3", "first-1", "fourth-4"):
         masker.add([secret])
     assert masker("first-1 second-2 third-3 fourth-4") == "*** second-2 *** ***"

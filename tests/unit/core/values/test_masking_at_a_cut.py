@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.core.values.masking import MASK, SHORTEST, Masker
+from headrace.core.values.masking import MASK, MIN_SECRET_CHARS, Masker
 from headrace.core.values.text import (
     MAX_LINE_CHARS,
     MAX_TEXT_CHARS,
@@ -60,7 +60,7 @@ def shown(text: str, secret: str) -> int:
 def test_no_part_of_a_secret_is_shown(form: str, mask: Masker) -> None:
     chance = random.Random(f"{SEED} {form}")
     for _ in range(60):
-        secret = "".join(chance.choice("ABCDEFGHJK") for _ in range(chance.choice([SHORTEST, 8, 40, 300, 3000])))
+        secret = "".join(chance.choice("ABCDEFGHJK") for _ in range(chance.choice([MIN_SECRET_CHARS, 8, 40, 300, 3000])))
         mask.add([secret])
         length = chance.choice([0, 500, *CUTS, 3 * MAX_TEXT_CHARS])
         filling = "".join(chance.choice("z9 \n" if length < 2000 else "z9") for _ in range(length))
@@ -68,7 +68,7 @@ def test_no_part_of_a_secret_is_shown(form: str, mask: Masker) -> None:
         at = max(0, min(length, near))
         before, after = filling[:at], filling[at:]
         found = FORMS[form](f"{before}{secret}{after}{secret}")
-        assert shown(found.replace(MASK, ""), secret) < SHORTEST, (form, len(secret), at, length)
+        assert shown(found.replace(MASK, ""), secret) < MIN_SECRET_CHARS, (form, len(secret), at, length)
 
 
 def test_many_secrets_before_a_cut_let_no_part_of_another_move_before_it(mask: Masker) -> None:

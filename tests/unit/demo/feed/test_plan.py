@@ -83,22 +83,22 @@ def envelope() -> Envelope:
 def test_each_bad_line_is_bad_in_its_way_for_the_project() -> None:
     manifest = january_plan().manifest
     by_place = {(name, offset): line for name, offset, line in lines()}
-    sealer = envelope()
+    declared = envelope()
     assert Counter(line.kind for line in manifest.bad) == {"malformed": 25, "missing_field": 10}
     for bad in manifest.bad:
         raw = RawEvent(by_place[bad.file, bad.offset].removesuffix(b"\n"), bad.file, bad.offset)
         with pytest.raises(MalformedEvent if bad.kind == "malformed" else MissingField):
-            sealer.seal(raw.value, stream="feed", lane=raw.lane, position=raw.position)
+            declared.extract(raw.value, stream="feed", lane=raw.lane, position=raw.position)
 
 
 def test_each_good_line_becomes_an_event_under_its_own_id() -> None:
-    sealer = envelope()
+    declared = envelope()
     bad = {(line.file, line.offset) for line in january_plan().manifest.bad}
     legs = {leg.leg_id: leg for leg in january()}
     for name, offset, line in lines()[::40]:
         if (name, offset) not in bad:
             value = json.loads(line)
             leg = legs[value["leg_id"]]
-            sealed = sealer.seal(value, stream="feed", lane=name, position=offset)
-            assert (sealed.id, sealed.follows, sealed.subject) == (leg.leg_id, leg.previous_leg_id, leg.tail_number)
-            assert sealed.occurred == leg.departed_at
+            fields = declared.extract(value, stream="feed", lane=name, position=offset)
+            assert (fields.id, fields.follows, fields.subject) == (leg.leg_id, leg.previous_leg_id, leg.tail_number)
+            assert fields.occurred == leg.departed_at

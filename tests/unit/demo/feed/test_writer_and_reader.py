@@ -18,11 +18,11 @@ from headrace.demo.watch import complete
 from headrace.sources.directory import folder, lane
 from headrace.sources.directory import lanes as directory_lanes
 from headrace.sources.directory.upstream import Directory
+from headrace.testing.contract.reading import reading
 from headrace.wire.pipelines.scopes import ScopeStatus
 from headrace.wire.status.status import EventCount, Status, Totals
 from support.pipelines.flights import few_plan, right_outcome
 from support.sources.folders import files_done, until_done
-from support.sources.kit import reading
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 NEXT_DAY = datetime(2026, 2, 1, tzinfo=UTC).date()

@@ -92,7 +92,7 @@ def test_a_search_has_an_end() -> None:
     assert late.attempts <= MAX_FAILED_IN_A_ROW + 2
 
 
-def test_parts_say_what_they_are_and_have_numbers_of_their_own() -> None:
+def test_parts_are_marked_and_have_unique_numbers() -> None:
     whole = run_of(2**12)
     numbers: set[int] = set()
     runs = [whole]
@@ -104,7 +104,7 @@ def test_parts_say_what_they_are_and_have_numbers_of_their_own() -> None:
         split = split_of(run, parts, 5)
         assert (split.epoch, split.batch, split.number) == (5, 7, run.number)
         assert [Slice.unpack(data).seqs.tolist() for data in split.slices] == [part.slice.seqs.tolist() for part in parts]
-        assert all(is_part(part) and part.letter is None for part in parts)
+        assert all(is_part(part) and part.dead_letter is None for part in parts)
         assert not numbers & {part.number for part in parts}
         numbers |= {part.number for part in parts}
         runs += parts

@@ -69,7 +69,7 @@ def queues(executor: Executor) -> RunQueues:
     return RunQueues(executor, lambda batch: executor.ended.append(batch.number))
 
 
-def test_a_pipeline_that_is_slow_holds_up_no_other(executor: Executor, queues: RunQueues) -> None:
+def test_a_slow_pipeline_delays_no_other(executor: Executor, queues: RunQueues) -> None:
     for number in range(1, 4):
         queues.put(batch(number), [run_of("slow", number), run_of("quick", number)])
     until(lambda: len(executor.of("quick")) == 3)
@@ -95,7 +95,7 @@ def test_a_batch_without_runs_has_ended(executor: Executor, queues: RunQueues) -
     assert not queues.wait_until_ready()
 
 
-def test_a_failure_ends_all_and_is_raised_by_who_looks(executor: Executor, queues: RunQueues) -> None:
+def test_a_failure_ends_all_queues_and_is_raised_to_the_driver(executor: Executor, queues: RunQueues) -> None:
     queues.put(batch(1), [run_of("broken", 1), run_of("slow", 1)])
     until(lambda: queues.failure is not None)
     assert not queues.wait_for_room(PATIENCE)
@@ -106,7 +106,7 @@ def test_a_failure_ends_all_and_is_raised_by_who_looks(executor: Executor, queue
     assert executor.ended == []
 
 
-def test_too_many_open_runs_of_one_pipeline_leave_no_room(executor: Executor, queues: RunQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_open_runs_of_one_pipeline_pause_planning(executor: Executor, queues: RunQueues, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.pipeline.execution.queues.MAX_OPEN_RUNS", 2)
     queues.put(batch(1), [run_of("slow", 1)])
     assert queues.wait_for_room(0)
@@ -117,9 +117,9 @@ def test_too_many_open_runs_of_one_pipeline_leave_no_room(executor: Executor, qu
     queues.stop(PATIENCE)
 
 
-def test_events_beyond_the_bound_are_not_kept_in_memory(executor: Executor, queues: RunQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_beyond_the_limit_are_not_held_in_memory(executor: Executor, queues: RunQueues, monkeypatch: pytest.MonkeyPatch) -> None:
     events = pa.table({"n": list(range(1_000))})
-    monkeypatch.setattr("headrace.pipeline.execution.queues.MAX_BYTES_AT_HAND", events.nbytes)
+    monkeypatch.setattr("headrace.pipeline.execution.queues.MAX_QUEUED_BYTES", events.nbytes)
     kept, dropped = run_of("slow", 1, events=events), run_of("slow", 2, events=events)
     queues.put(batch(1), [kept, run_of("quick", 1, events=events)])  # a table that two runs share counts once
     queues.put(batch(2), [dropped])

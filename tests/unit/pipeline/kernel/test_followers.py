@@ -60,7 +60,7 @@ def test_an_event_is_blocked_where_one_above_it_failed(forest: tuple[list[int | 
 
 
 @given(forests())
-def test_the_first_events_follow_none_of_each_other(forest: tuple[list[int | None], set[int], set[int], int]) -> None:
+def test_leading_events_do_not_follow_each_other(forest: tuple[list[int | None], set[int], set[int], int]) -> None:
     leaders, taken, _, before = forest
     log = Log(leaders, taken)
     new = [number for number in range(before, EVENTS) if number in taken]
@@ -69,7 +69,7 @@ def test_the_first_events_follow_none_of_each_other(forest: tuple[list[int | Non
     assert count == (follows.index(True) if True in follows else len(new))
 
 
-def test_a_chain_ends_at_what_the_log_has_forgotten() -> None:
+def test_a_chain_ends_at_a_pruned_event() -> None:
     log = Log([None, 0, 1, 2], {0, 3})
     links = [Link(key(3), key(2))]
     assert followers(links, {key(0)}, log) == [True]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.core.ordering import causal_order
 from headrace.core.ordering.causal_order import CYCLE, LATE, LOST, CausalOrder
-from headrace.pipeline.kernel.forest import NOBODY, climb, in_order
+from headrace.pipeline.kernel.forest import NO_ROW, in_order, resolve
 from headrace.pipeline.kernel.kernel import Kernel
 from headrace.pipeline.kernel.key_index import KeyIndex, column_of, keys_of
 from headrace.pipeline.kernel.state import KernelState
@@ -82,7 +82,7 @@ def test_a_copy_that_comes_with_its_own_leader_is_still_a_copy() -> None:
     assert [told.seq for told in of_step(kernel.step(batch(again), 0))] == [2, 1]
 
 
-def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_lost_leaders_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal_order, "GIVEN_UP_LIMIT", 4)
     kernel = Kernel(LOOKBACK)
     kernel.step(batch([(i + 1, key(f"f{i}"), key(f"l{i}"), -1, i, f"f{i}") for i in range(5)]), 0)
@@ -96,12 +96,10 @@ def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatc
 
 @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5), st.integers(1, 4), st.integers(1, 3))
 @settings(max_examples=100, deadline=None)
-def test_the_lost_leaders_that_are_forgotten_are_those_of_the_core(
-    history: History, restores: list[Restore], limit: int, once: int
-) -> None:
+def test_kernel_and_core_drop_the_same_lost_leaders(history: History, restores: list[Restore], limit: int, once: int) -> None:
     with pytest.MonkeyPatch.context() as patch, subset_steps(2, 1):
         patch.setattr(causal_order, "GIVEN_UP_LIMIT", limit)
-        patch.setattr(causal_order, "FORGOTTEN_AT_ONCE", once)
+        patch.setattr(causal_order, "PRUNE_BATCH_SIZE", once)
         hold_equal(history, restores)
 
 
@@ -120,7 +118,7 @@ def test_a_state_goes_from_core_to_kernel_and_back() -> None:
         KernelState.unpack(b"something else")
 
 
-def test_changes_are_of_this_version_and_whole() -> None:
+def test_incomplete_or_other_version_changes_are_rejected() -> None:
     kernel = Kernel(LOOKBACK)
     kernel.step(batch([(1, key("b"), key("a"), -1, 0, "b"), (2, key("d"), key("c"), -1, 0, "d")]), 0)
     kernel.step(batch([(3, key("a"), None, -1, 0, "a")]), LOOKBACK)
@@ -146,14 +144,14 @@ def test_changes_are_of_this_version_and_whole() -> None:
     assert Kernel.restore({"scope": b"not ours"}, LOOKBACK).snapshot() == Kernel(LOOKBACK).snapshot()
 
 
-def test_keys_with_one_half_in_common_are_told_apart() -> None:
+def test_keys_with_one_common_half_are_distinguished() -> None:
     raw = [bytes(16), b"\1" + bytes(15), bytes(8) + b"\1" + bytes(7), bytes(16)]
     keys, valid = keys_of(pa.chunked_array([raw, [None]], pa.binary()))
     index = KeyIndex(keys[:4])
     assert valid.tolist() == [True] * 4 + [False]
     assert index.first().tolist() == [True, True, True, False]
     assert index.find(keys[:4]).tolist() == [0, 1, 2, 0]
-    assert index.find(np.array([[9, 9]], dtype=np.uint64)).tolist() == [NOBODY]
+    assert index.find(np.array([[9, 9]], dtype=np.uint64)).tolist() == [NO_ROW]
     assert column_of(keys[:3]).to_pylist() == raw[:3]
 
 
@@ -177,15 +175,15 @@ def test_the_order_is_that_of_a_sort_by_all_columns(rows: list[tuple[int, int, i
     assert order.tolist() == sorted(range(len(rows)), key=lambda at: (*rows[at], at))
 
 
-def test_eff_is_the_latest_over_all_above() -> None:
+def test_effective_time_is_the_latest_of_all_rows_above() -> None:
     above = np.array([0, 0, 1, 2, 3, 4, 5])
-    climbed = climb(above, np.array([70, 1, 2, 80, 3, 4, 90]))
+    climbed = resolve(above, np.array([70, 1, 2, 80, 3, 4, 90]))
     assert climbed.eff.tolist() == [70, 70, 70, 80, 80, 80, 90]
     assert climbed.root.tolist() == [0] * 7
 
 
 def test_depths_of_contracted_trees_add_up() -> None:
     above = np.array([0, 0, 1])
-    climbed = climb(above, np.array([9, 5, 1]), np.array([0, 2, 4]))
+    climbed = resolve(above, np.array([9, 5, 1]), np.array([0, 2, 4]))
     assert climbed.depth.tolist() == [0, 2, 6]
     assert climbed.eff.tolist() == [9, 9, 9]

@@ -11,7 +11,7 @@ import pytest
 from headrace.core.ordering.causal_order import Offered
 from headrace.pipeline.kernel import kernel as kernel_module
 from headrace.pipeline.kernel import waiting_events
-from headrace.pipeline.kernel.kernel import Kernel, Step
+from headrace.pipeline.kernel.kernel import Kernel, KernelResult
 from support.ordering.kernel import LOOKBACK, apply, batch, key
 
 EVENTS = 1_500
@@ -42,7 +42,7 @@ def history(chance: Random) -> list[list[Offered]]:
     return [offered[start:end] for start, end in itertools.pairwise([0, *cuts, len(offered)])]
 
 
-def step(kernel: Kernel, ratio: int, offered: list[Offered], now: int) -> Step:
+def step(kernel: Kernel, ratio: int, offered: list[Offered], now: int) -> KernelResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel_module, "SUBSET_RATIO", ratio)
         patch.setattr(waiting_events, "MIN_CAPACITY", 16)

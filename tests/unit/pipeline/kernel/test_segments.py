@@ -88,7 +88,7 @@ def test_batches_of_one_row_are_stored_a_logarithmic_number_of_times() -> None:
     assert written < 8 * count * 12
 
 
-def test_what_is_left_of_many_segments_is_joined() -> None:
+def test_sparse_segments_are_joined() -> None:
     found = Segments(PREFIX)
     entries: dict[str, bytes] = {}
     rows = np.arange(100 * segments.MAX_SEGMENT_ROWS)
@@ -104,7 +104,7 @@ def test_what_is_left_of_many_segments_is_joined() -> None:
     assert stored(entries) == rows[::100].tolist()
 
 
-def test_much_that_is_left_is_joined_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_sparse_segments_are_joined_gradually(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "MAX_REWRITTEN_BYTES", 50_000)
     found = Segments(PREFIX)
     entries: dict[str, bytes] = {}
@@ -136,7 +136,7 @@ def test_a_removed_row_rewrites_its_bitmap_alone() -> None:
     assert set(found.changes(pack).values()) == {None}
 
 
-def test_only_what_is_there_can_be_removed() -> None:
+def test_only_present_rows_can_be_removed() -> None:
     found = Segments(PREFIX)
     found.append(np.arange(5))
     with pytest.raises(ValueError, match="in the sequence"):
@@ -148,7 +148,7 @@ def test_only_what_is_there_can_be_removed() -> None:
             found.remove(np.array([row]))
 
 
-def test_segments_out_of_order_are_refused() -> None:
+def test_segments_out_of_order_are_rejected() -> None:
     entries = {f"{PREFIX}w/{0:012d}": pack(np.array([5, 6])), f"{PREFIX}w/{1:012d}": pack(np.array([6, 7]))}
     with pytest.raises(ValueError, match="out of order"):
         Segments.restore(PREFIX, entries, unpack)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headrace.pipeline.ordering.bounds import MAX_REDELIVERIES, MAX_STEP, Bounds, Moment, next_bounds
-from headrace.wire.custody.events import LogNews
+from headrace.wire.custody.events import LogPosition
 
 TICK = 1_000_000
 
 
 def bounds(at: Moment, head: int, again: int = 0, *, now: int = 0, tick: int | None = TICK) -> Bounds | None:
-    return next_bounds(at, LogNews(head=head, again=again), now, max_rows=10, tick=tick)
+    return next_bounds(at, LogPosition(head=head, again=again), now, max_rows=10, tick=tick)
 
 
 def at(seq: int, again: int = 0, wall: int = 0, clock: int = 0) -> Moment:
@@ -25,11 +25,11 @@ def test_a_batch_is_as_large_as_the_limits_say() -> None:
     assert bounds(at(15, MAX_REDELIVERIES), 15, MAX_REDELIVERIES + 1) == Bounds(15, 15, MAX_REDELIVERIES, MAX_REDELIVERIES + 1, 0, 0)
 
 
-def test_an_api_that_is_behind_takes_nothing_back() -> None:
+def test_bounds_never_go_back_behind_the_scope() -> None:
     assert bounds(at(15, 7), 9, 3, tick=None) is None
 
 
-def test_the_clock_goes_on_with_the_wall_but_not_through_downtime() -> None:
+def test_scope_time_follows_the_wall_clock_except_downtime() -> None:
     start = at(0, wall=1_000, clock=70)
     for now, clock in ((1_500, 570), (3_600_000_000, 70 + MAX_STEP), (0, 70)):
         found = bounds(start, 1, now=now)
@@ -38,7 +38,7 @@ def test_the_clock_goes_on_with_the_wall_but_not_through_downtime() -> None:
 
 
 @pytest.mark.parametrize(("now", "ticks"), [(TICK - 1, False), (TICK, True), (-1, True)])
-def test_an_idle_clock_ticks_only_where_something_waits_for_it(now: int, ticks: bool) -> None:
+def test_idle_scope_time_advances_only_if_something_waits(now: int, ticks: bool) -> None:
     assert bounds(at(1), 1, now=now, tick=None) is None
     assert (bounds(at(1), 1, now=now) is not None) is ticks
 

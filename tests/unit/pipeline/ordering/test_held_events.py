@@ -73,7 +73,7 @@ def test_any_interleaving_equals_a_list(steps: list[tuple[int, list[int], bool]]
     assert entries == {"scope": b"not ours"}
 
 
-def test_a_batch_beside_many_writes_little() -> None:
+def test_a_small_batch_beside_many_events_writes_little() -> None:
     held = HeldEvents(PREFIX)
     entries: dict[str, bytes] = {}
     many = np.arange(300_000)
@@ -89,7 +89,7 @@ def test_a_batch_beside_many_writes_little() -> None:
     assert HeldEvents.restore(entries, PREFIX).seqs.tolist() == held.seqs.tolist()
 
 
-def test_many_at_once_are_stored_small() -> None:
+def test_a_large_batch_is_stored_compactly() -> None:
     """A plan is one request: what a leader of a million releases has to go into it."""
     held = HeldEvents(PREFIX)
     many = np.random.default_rng(1).permutation(200_000)
@@ -97,7 +97,7 @@ def test_many_at_once_are_stored_small() -> None:
     assert sum(len(value) for value in held.changes().values() if value is not None) < 4 * len(many)
 
 
-def test_a_state_that_is_not_whole_is_refused() -> None:
+def test_an_incomplete_state_is_rejected() -> None:
     held = HeldEvents(PREFIX)
     entries: dict[str, bytes] = {}
     held.append(np.arange(5), np.arange(5), np.zeros(5, dtype=np.int8), 1)

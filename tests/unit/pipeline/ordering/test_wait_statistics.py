@@ -15,12 +15,12 @@ waits = st.lists(st.sampled_from([0, *edges]) | st.integers(0, 10**10), max_size
 
 
 @given(waits, waits)
-def test_both_homes_count_alike(first: list[int], second: list[int]) -> None:
+def test_kernel_and_store_count_waits_alike(first: list[int], second: list[int]) -> None:
     on_driver = histogram(histogram([], np.array(first, dtype=np.int64)), np.array(second, dtype=np.int64))
     in_sql = told(counted(counted("[]", first), second))
     assert on_driver == (in_sql or [0] * (len(HOLD_BUCKETS) + 1))
     assert sum(on_driver) == sum(wait > 0 for wait in first + second)
 
 
-def test_a_wait_counts_under_the_least_bound_that_it_does_not_pass() -> None:
+def test_a_wait_counts_in_the_lowest_bucket_that_contains_it() -> None:
     assert told(counted("[]", [0, 100_000, 100_001, 900_000_000, 900_000_001])) == [1, 1, 0, 0, 0, 0, 1, 1]

@@ -54,7 +54,7 @@ def test_payloads_have_the_types_that_spark_would_find() -> None:
 
 
 @pytest.mark.parametrize("payload", ["3", "[1]"])
-def test_what_is_no_object_is_left_to_spark(payload: str) -> None:
+def test_payloads_that_are_not_objects_are_left_to_spark(payload: str) -> None:
     with pytest.raises(InferenceUndecided):
         types_of([payload])
 

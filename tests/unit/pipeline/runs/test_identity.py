@@ -38,6 +38,6 @@ def test_parts_of_a_name_do_not_run_together() -> None:
 @pytest.mark.parametrize(
     "metadata", [None, "", "{", "[]", "{}", Origin("log", "other", "first").metadata(RunKey("t", "p", 3), Attempt("d"))]
 )
-def test_rows_that_do_not_say_which_run_they_are_of_are_no_run(metadata: str | None) -> None:
+def test_rows_without_an_identity_belong_to_no_run(metadata: str | None) -> None:
     with pytest.raises(RunConflict, match="here has the place of batch 3 of the pipeline 'p', and does not say that it is this run"):
         Origin("log", "scope", "first").check(RunKey("t", "p", 3), "d", metadata, "here")

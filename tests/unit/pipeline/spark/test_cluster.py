@@ -40,5 +40,5 @@ def test_masters_that_do_not_answer_are_named_with_the_reason() -> None:
     ("master", "said"),
     [("yarn", "HADOOP_CONF_DIR"), ("k8s://host", "image"), ("spark://host:1", "spark://HOST:7077"), ("local[2]", "memory")],
 )
-def test_what_to_look_at_depends_on_the_master(master: str, said: str) -> None:
+def test_the_hint_depends_on_the_master(master: str, said: str) -> None:
     assert said in hint_of(master)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from pyspark import SparkContext, cloudpickle
 
-from headrace.pipeline.spark.code_shipping import PYTHON_DAEMON, send_to_executors, ship
+from headrace.pipeline.spark.code_shipping import PYTHON_DAEMON, send_to_executors, ship_functions
 
 
 def sent(folders: list[Path], work: Path) -> list[Path]:
@@ -46,7 +46,7 @@ def functions(*modules: str) -> list[Any]:
 
 
 def test_the_folder_on_the_import_path_is_sent_with_its_modules_and_packages(project: Path, tmp_path: Path) -> None:
-    folders = ship(functions("shipped_main", "shipped_pack.flows"))
+    folders = ship_functions(functions("shipped_main", "shipped_pack.flows"))
     assert folders == [project]
     daemon, *archives = sent(folders, tmp_path)
     assert daemon.name == f"{PYTHON_DAEMON}.py"
@@ -57,12 +57,12 @@ def test_the_folder_on_the_import_path_is_sent_with_its_modules_and_packages(pro
     assert theirs == ["beside.py", "shipped_main.py", "shipped_pack/__init__.py", "shipped_pack/flows.py", "shipped_pack/names.csv"]
 
 
-def test_what_was_typed_into_a_shell_has_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_from_a_shell_have_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     shell, pickler = ModuleType("typed"), cast(Any, cloudpickle)
     exec("def run(frame): return frame", vars(shell))
     monkeypatch.setitem(sys.modules, "typed", shell)
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
-    assert ship([shell.run]) == []
+    assert ship_functions([shell.run]) == []
     again = subprocess.run(
         [sys.executable, "-c", "import sys, pickle; print(pickle.load(sys.stdin.buffer)(7))"],
         input=pickler.dumps(shell.run),
@@ -73,5 +73,5 @@ def test_what_was_typed_into_a_shell_has_no_folder(monkeypatch: pytest.MonkeyPat
     pickler.unregister_pickle_by_value(shell)
 
 
-def test_what_pip_installed_is_not_sent(tmp_path: Path) -> None:
+def test_installed_packages_are_not_sent(tmp_path: Path) -> None:
     assert [path.name for path in sent([Path(sysconfig.get_paths()["purelib"])], tmp_path)] == [f"{PYTHON_DAEMON}.py", "headrace.zip"]

@@ -21,7 +21,7 @@ def broken(events: object) -> object:
     raise KeyError("leg")
 
 
-def test_it_names_the_pipeline_and_shows_the_users_line() -> None:
+def test_a_pipeline_error_names_the_pipeline_and_the_users_line() -> None:
     with pytest.raises(KeyError) as caught:
         broken(None)
     failure = pipeline_error("legs", broken, caught.value)
@@ -32,12 +32,12 @@ def test_it_names_the_pipeline_and_shows_the_users_line() -> None:
     assert failure.hint == "Nothing is lost: its events come again when the pipeline is started again."
 
 
-def test_what_sparks_analysis_says_is_shown_without_its_plan() -> None:
+def test_analysis_errors_are_shown_without_the_plan() -> None:
     error = ValueError("[NO_SUCH_COLUMN] No column `x`. Did you mean `y`? SQLSTATE: 42703;\n'Project ['x]\n+- Relation")
     assert summary(error) == "[NO_SUCH_COLUMN] No column `x`. Did you mean `y`?"
 
 
-def test_a_failure_in_a_worker_is_told_by_its_own_last_line() -> None:
+def test_a_worker_failure_is_summarised_by_its_last_line() -> None:
     failure = pipeline_error("legs", broken, RuntimeError(WORKER.format(path=__file__)))
     first, second = str(failure).splitlines()
     assert first == "The pipeline 'legs' failed: ZeroDivisionError: integer division or modulo by zero"
@@ -52,6 +52,6 @@ def test_an_error_without_words_or_without_python_code() -> None:
     assert str(pipeline_error("count", len, ValueError())) == "The pipeline 'count' failed: ValueError"
 
 
-def test_our_own_errors_keep_their_hint() -> None:
+def test_headrace_errors_keep_their_hint() -> None:
     failure = pipeline_error("legs", len, PipelineError("it has no table.", hint="Give it one."))
     assert (str(failure), failure.hint) == ("The pipeline 'legs' failed: it has no table.", "Give it one.")

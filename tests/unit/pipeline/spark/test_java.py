@@ -41,7 +41,7 @@ def test_java_on_the_path_is_taken_where_java_home_is_too_old(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("no_package")
-def test_no_java_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_java_gives_a_hint(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match=r"PySpark needs Java 17 or newer\. There is none in JAVA_HOME or on the PATH\.") as caught:
         find_java(tmp_path, {"PATH": str(tmp_path)})
     assert "pip install 'headrace[java]'" in (caught.value.hint or "")

@@ -12,5 +12,5 @@ def test_cores_of_a_master(master: str, cores: int) -> None:
     assert cores_of(master) == cores
 
 
-def test_a_star_is_all_of_this_machine() -> None:
+def test_a_star_means_all_cores_of_this_host() -> None:
     assert cores_of("local[*]") == os.cpu_count()

@@ -91,7 +91,7 @@ def test_a_table_takes_narrower_types_and_new_columns(table: str, rows: str, bot
         ("a long", "b [void]", "the column 'b' is null in all rows and has no type"),
     ],
 )
-def test_other_types_are_refused_with_both_names(table: str, rows: str, said: str) -> None:
+def test_incompatible_types_are_rejected_naming_both(table: str, rows: str, said: str) -> None:
     with pytest.raises(TypeConflict, match="its rows do not fit the table 'legs': ") as caught:
         widened(schema(table), schema(rows), "legs")
     assert said in str(caught.value)

@@ -30,7 +30,7 @@ def test_a_scope_writes_a_table_from_one_log(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_of_many_logs_at_once_one_is_recorded(tmp_path: Path) -> None:
+def test_one_of_many_concurrent_logs_is_recorded(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
     def register(number: int) -> str | None:
@@ -46,7 +46,7 @@ def test_of_many_logs_at_once_one_is_recorded(tmp_path: Path) -> None:
     assert [writer.log for writer in TableWriters(tmp_path).of("legs")] == made
 
 
-def test_an_unreadable_record_is_no_leave_to_write(tmp_path: Path) -> None:
+def test_an_unreadable_record_prevents_writing(tmp_path: Path) -> None:
     TableWriters(tmp_path).register("legs", FIRST)
     [path] = tmp_path.rglob("*.json")
     for text in ("", "[]", "{}", '{"scope": 1'):
@@ -55,7 +55,7 @@ def test_an_unreadable_record_is_no_leave_to_write(tmp_path: Path) -> None:
             TableWriters(tmp_path).check("legs", FIRST)
 
 
-def test_the_command_of_the_refusal_lets_a_table_go_on(tmp_path: Path) -> None:
+def test_the_hinted_command_adopts_the_table(tmp_path: Path) -> None:
     writers = TableWriters(tmp_path / "the tables")
     writers.register("legs", FIRST)
     with pytest.raises(RunConflict) as caught:

@@ -37,7 +37,7 @@ def test_equal_values_have_equal_digests_and_others_have_others(values: list[byt
     assert len(set(alone)) == len(set(values))
 
 
-def test_digests_of_like_ids_do_not_meet() -> None:
+def test_digests_of_similar_ids_differ() -> None:
     like = pa.array([f"flight-{i // 1000:06d}/leg-{i % 1000:09d}" for i in range(200_000)])
     found = digests(like)
     assert len(np.unique(found[:, 0])) == len(np.unique(found[:, 1])) == len(like)
@@ -45,7 +45,7 @@ def test_digests_of_like_ids_do_not_meet() -> None:
     assert crowd.min() > 0.9 * len(like) / 64
 
 
-def test_the_digest_of_nothing_is_that_of_the_empty_text() -> None:
+def test_the_digest_of_null_is_that_of_the_empty_text() -> None:
     assert (digests(pa.array([None, ""], pa.string())) == digests(pa.array(["", ""]))).all()
     assert digests(pa.array([], pa.string())).shape == (0, 2)
 
@@ -63,7 +63,7 @@ def test_the_digest_of_nothing_is_that_of_the_empty_text() -> None:
         (pa.nulls(2), [None, None]),
     ],
 )
-def test_names_as_texts(column: pa.Array, texts: list[Any]) -> None:
+def test_ids_are_converted_to_text(column: pa.Array, texts: list[Any]) -> None:
     assert as_text(column).to_pylist() == texts
 
 
@@ -82,11 +82,11 @@ def test_names_as_texts(column: pa.Array, texts: list[Any]) -> None:
         (pa.nulls(1), [None]),
     ],
 )
-def test_moments_as_micros(column: pa.Array, micros: list[int | None]) -> None:
+def test_times_are_converted_to_micros(column: pa.Array, micros: list[int | None]) -> None:
     assert as_micros(column).to_pylist() == micros
 
 
-def test_a_truth_is_no_moment() -> None:
+def test_a_boolean_is_not_a_time() -> None:
     with pytest.raises(pa.ArrowTypeError, match="bool"):
         as_micros(pa.array([True]))
 
@@ -99,7 +99,7 @@ def all_rows(parts: ParquetParts) -> list[dict[str, Any]]:
     return [row for part in range(len(parts.parts)) for batch in parts.read(part) for row in batch.to_pylist()]
 
 
-def test_row_groups_are_dealt_out_and_each_is_read_once(tmp_path: Path) -> None:
+def test_row_groups_are_distributed_and_read_once(tmp_path: Path) -> None:
     for number in range(3):
         ids = [f"{number}-{i}" for i in range(100)]
         pq.write_table(pa.table({"id": ids}), tmp_path / f"{number}.parquet", row_group_size=10)
@@ -134,7 +134,7 @@ def test_paths_into_columns(tmp_path: Path) -> None:
             parts_of(tmp_path, Fields(wrong))
 
 
-def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
+def test_errors_in_files_are_reported(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1], "sure": [True], "legs": [[1]]}), tmp_path / "0.parquet")
     with pytest.raises(UsageError, match="--occurred: a column of type bool is not a time"):
         parts_of(tmp_path, Fields(occurred="sure"))

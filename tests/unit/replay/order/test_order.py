@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.pipeline.kernel.kernel import Kernel
 from headrace.replay.order.crossing import find_crossing
 from headrace.replay.order.global_order import Outcome, order_scanned
-from headrace.replay.order.keyed_order import deal, order_shard
+from headrace.replay.order.keyed_order import distribute, order_shard
 from headrace.replay.order.scan import scan
 from headrace.replay.schemas import KEY, LEADER, OCCURRED, ORDERING_KEY
 from headrace.replay.shuffle_store import ShuffleStore
@@ -74,7 +74,7 @@ def split_histories(draw: st.DrawFn) -> list[list[Event]]:
 @pytest.mark.slow
 @given(split_histories(), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
-def test_a_history_in_partitions_comes_out_as_if_it_were_one_batch(parts: list[list[Event]], ranges: int) -> None:
+def test_a_partitioned_history_is_ordered_like_one_batch(parts: list[list[Event]], ranges: int) -> None:
     told, outcome = through(parts, ranges)
     expected, kernel = by_kernel(parts)
     assert [(row["n"], row["mark"]) for row in told] == expected
@@ -106,12 +106,12 @@ def test_events_without_an_id_are_left_out_and_counted() -> None:
 
 @given(split_histories())
 @settings(max_examples=25, deadline=None)
-def test_one_shard_comes_out_as_if_it_were_one_batch(parts: list[list[Event]]) -> None:
+def test_one_shard_is_ordered_like_one_batch(parts: list[list[Event]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, events in enumerate(parts):
             batch = rows(events, range(sum(map(len, parts[:number])), sum(map(len, parts[: number + 1]))))
-            dealt = deal([batch.append_column(ORDERING_KEY, pa.nulls(len(events), pa.string()))], number, 1, ShuffleStore(folder))
+            dealt = distribute([batch.append_column(ORDERING_KEY, pa.nulls(len(events), pa.string()))], number, 1, ShuffleStore(folder))
             assert dealt.rows == [len(events)]
         shard = order_shard(0, len(parts), 7, "id", ShuffleStore(folder), folder)
         told = pq.read_table(folder / "part-00000.parquet").to_pylist()
@@ -121,14 +121,14 @@ def test_one_shard_comes_out_as_if_it_were_one_batch(parts: list[list[Event]]) -
     assert (shard.cycles, shard.copies) == (kernel.cycles, sum(map(len, parts)) - len(expected))
 
 
-def test_what_follows_an_event_under_another_key_is_told_however_keys_fall_into_shards() -> None:
+def test_followers_of_leaders_with_another_key_are_reported_in_any_sharding() -> None:
     keys = {"a": "x", "b": "x", "c": "y", "d": "y", "e": "z"}
     events: list[Event] = [("a", None, 0), ("b", "a", 1), ("c", "b", 2), ("d", "never", 3), ("e", "b", 4)]
     for shards in (1, 2, 7):
         with tempfile.TemporaryDirectory() as name:
             shelf = ShuffleStore(Path(name))
             batch = rows(events, range(5)).append_column(ORDERING_KEY, pa.array([keys[id] for id, _, _ in events]))
-            deal([batch], 0, shards, shelf)
+            distribute([batch], 0, shards, shelf)
             marks = [order_shard(shard, 1, 1, "id", shelf, Path(name)).marks for shard in range(shards)]
             told = [find_crossing(bucket, shards, 2, shelf) for bucket in range(2)]
         assert sum(mark.get("lost", 0) for mark in marks) == 3

@@ -24,9 +24,10 @@ from headrace.sources.directory.folder import Folder
 from headrace.sources.directory.producer import DirectoryProducer
 from headrace.sources.directory.upstream import Directory
 from headrace.sources.directory.waiting import Selection, Waiting
+from headrace.testing.contract.reading import Reading, reading
 from headrace.triggers.upstream import load_upstream
 from support.sources.folders import files_done, put
-from support.sources.kit import PATIENCE, Reading, reading
+from support.sources.kit import PATIENCE
 
 DAYS = 30
 FILES = 40
@@ -70,7 +71,7 @@ async def test_a_month_leaves_no_more_than_a_day(feed: Path, monkeypatch: pytest
         async with asyncio.timeout(PATIENCE):
             while lanes._open:
                 await asyncio.sleep(0.005)
-        books = (lanes._open, lanes._by_file, lanes._by_key, lanes._lost, lanes._resume, lanes.troubles)
+        books = (lanes._open, lanes._by_file, lanes._by_key, lanes._lost, lanes._resume, lanes.failures)
         assert [len(book) for book in books] == [0] * len(books)
         assert len(lanes._due) < DAYS * FILES // 2
     assert sorted(path.name for path in (feed / "done").iterdir()) == [
@@ -146,7 +147,7 @@ async def test_more_files_than_are_kept_in_mind_are_all_read_in_order(feed: Path
 
 
 def test_old_finished_files_are_deleted_a_few_at_a_time(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_folder, "DELETED_AT_ONCE", 10)
+    monkeypatch.setattr(directory_folder, "MAX_DELETED_ENTRIES", 10)
     monkeypatch.setattr(directory_folder, "day", lambda: date(2026, 1, 9))
     for name in ("2026-01-01", "2026-01-02", "2026-01-08"):
         (feed / "done" / name).mkdir(parents=True)

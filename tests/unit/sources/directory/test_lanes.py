@@ -144,7 +144,7 @@ def test_opening_another_file_in_the_place_of_an_unfinished_one_ends_that_one() 
 
 def test_what_went_while_nobody_looked_is_forgotten() -> None:
     lanes = Lanes([Entry("a@1", "a", 6, inode=5, birth=1), Entry("b@1", "b", 6, inode=7, birth=1), Entry("c@1", "c", 1, inode=6, birth=1)])
-    assert {entry.lane for entry in lanes.forget_missing({6}) if entry.over} == {"a@1", "b@1"}
+    assert {entry.lane for entry in lanes.remove_missing({6}) if entry.over} == {"a@1", "b@1"}
     assert lanes.unfinished((5, 1)) is None
     assert lanes.unfinished((6, 1)) is not None
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import os
 import random
 import sys
-from contextlib import closing
+import tracemalloc
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sources.directory import lines as directory_lines
-from headrace.sources.directory.lines import CHUNK, LONGEST_LINE, Line, LineReader, Mark, NotRegular, Rewritten
+from headrace.sources.directory.lines import CHUNK, MAX_LINE_BYTES, Line, LineReader, Mark, NotRegular, Rewritten
 from headrace.sources.file_status import is_written
 
 
@@ -40,14 +41,14 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
     assert [line.data for line in lines_of(path)] == [b"{}", b"\xef\xbb\xbf{}"]
 
 
-@pytest.mark.parametrize("length", [CHUNK - 1, CHUNK, CHUNK + 1, LONGEST_LINE])
+@pytest.mark.parametrize("length", [CHUNK - 1, CHUNK, CHUNK + 1, MAX_LINE_BYTES])
 def test_a_long_line_is_whole(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * length + b"\nend\n")
     assert lines_of(path) == [Line(b"x" * length, 0, length + 1), Line(b"end", length + 1, length + 5)]
 
 
-@pytest.mark.parametrize("length", [LONGEST_LINE + 1, 3 * LONGEST_LINE + 7])
+@pytest.mark.parametrize("length", [MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES + 7])
 @pytest.mark.parametrize("ending", [b"\n", b""])
 def test_of_a_line_that_is_too_long_the_beginning_is_kept_and_reading_goes_on_behind_it(tmp_path: Path, length: int, ending: bytes) -> None:
     path = tmp_path / "a"
@@ -56,7 +57,7 @@ def test_of_a_line_that_is_too_long_the_beginning_is_kept_and_reading_goes_on_be
     assert before == Line(b"before", 0, 7)
     assert (long.start, long.end, long.too_long) == (7, 7 + length + len(ending), True)
     assert set(long.data) == {ord("x")}
-    assert len(long.data) < LONGEST_LINE
+    assert len(long.data) < MAX_LINE_BYTES
     with path.open("ab") as file:
         file.write(b"after\n")
     assert lines_of(path, long.end)[-1].data.endswith(b"after")
@@ -70,6 +71,52 @@ def test_reading_goes_on_where_a_file_grew(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(b"o\n")
         assert reader.read().lines == [Line(b"two", 4, 8)]
+
+
+def test_files_that_end_in_a_long_unfinished_line_cost_little_memory(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(20)]
+    for path in paths:
+        path.write_bytes(b"one\n" + b"x" * MAX_LINE_BYTES)
+    with ExitStack() as stack:
+        readers = [stack.enter_context(closing(LineReader(path))) for path in paths]
+        tracemalloc.start()
+        try:
+            for reader in readers:
+                while not reader.read().at_end:
+                    pass
+            assert tracemalloc.get_traced_memory()[0] < len(paths) * 32 * 1024
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("length", [16 * 1024 + 1, CHUNK, 2 * CHUNK + 1, MAX_LINE_BYTES - 3])
+def test_a_long_line_that_is_written_in_pieces_is_whole(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"one\n" + b"x" * length)
+    with closing(LineReader(path)) as reader:
+        lines, ends = [], []
+        for piece in (b"", b"y", b"", b"z\nend", b"\n"):
+            with path.open("ab") as file:
+                file.write(piece)
+            at_end = False
+            while not at_end:
+                chunk = reader.read()
+                lines += chunk.lines
+                ends += [check.end for check in chunk.checks]
+                at_end = chunk.at_end
+    assert lines == [Line(b"one", 0, 4), Line(b"x" * length + b"yz", 4, length + 7), Line(b"end", length + 7, length + 11)]
+    assert ends == sorted(set(ends))
+
+
+def test_a_file_that_changed_before_an_unfinished_line_is_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"one\n" + b"x" * CHUNK)
+    with closing(LineReader(path)) as reader:
+        while not reader.read().at_end:
+            pass
+        path.write_bytes(b"two\n" + b"x" * CHUNK)
+        with pytest.raises(Rewritten):
+            reader.read()
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,11 +11,12 @@ import pytest
 
 from headrace.errors import MalformedEvent, UpstreamError
 from headrace.sources.directory.journal import Entry
-from headrace.sources.directory.lines import LONGEST_LINE
+from headrace.sources.directory.lines import MAX_LINE_BYTES
 from headrace.sources.directory.upstream import Directory
+from headrace.testing.contract.reading import reading
 from headrace.triggers.upstream import load_upstream
 from support.sources.folders import lane_of, put, until_done, until_forgotten
-from support.sources.kit import PATIENCE, reading
+from support.sources.kit import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -154,7 +155,7 @@ async def test_a_last_line_without_an_end_counts_once_nothing_comes_any_more(fee
 
 
 async def test_a_line_that_is_too_long_is_malformed_and_the_rest_goes_on(feed: Path) -> None:
-    put(feed / "a.jsonl", b'["' + b"x" * LONGEST_LINE + b'"]\n{}\n')
+    put(feed / "a.jsonl", b'["' + b"x" * MAX_LINE_BYTES + b'"]\n{}\n')
     async with reading(Directory(feed).producer()) as held:
         (long, _), (next_one, _) = await held.take(2)
     with pytest.raises(MalformedEvent, match="longer than"):

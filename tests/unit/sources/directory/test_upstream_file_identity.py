@@ -13,8 +13,9 @@ import pytest
 
 from headrace.errors import UpstreamError
 from headrace.sources.directory.upstream import Directory
+from headrace.testing.contract.reading import reading
 from support.sources.folders import lane_of, put, until_done
-from support.sources.kit import PATIENCE, reading
+from support.sources.kit import PATIENCE
 
 OLD = b"".join(b'{"old":%d}\n' % number for number in range(3))
 NEW = b"".join(b'{"new":%d}\n' % number for number in range(10))

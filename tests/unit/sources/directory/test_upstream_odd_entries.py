@@ -12,8 +12,9 @@ import pytest
 from headrace.sources.directory.producer import DirectoryProducer
 from headrace.sources.directory.upstream import Directory
 from headrace.sources.file_names import name_of, text_of
+from headrace.testing.contract.reading import Reading, reading
 from support.sources.folders import files_done, put, until_done
-from support.sources.kit import PATIENCE, Reading, reading
+from support.sources.kit import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 

@@ -12,7 +12,7 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded, UpstreamError, UsageError
 from headrace.sources.memory.upstream import Memory
-from support.sources.kit import opened, reading
+from headrace.testing.contract.reading import opened, reading
 
 
 @pytest.fixture

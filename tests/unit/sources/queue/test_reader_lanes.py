@@ -15,7 +15,7 @@ from headrace.sources.queue import reader as queue_reader
 from headrace.sources.queue.reader import QueueMessage, QueueReader
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
-from support.sources.kit import reading
+from headrace.testing.contract.reading import reading
 
 ACKED = AdvanceOutcome(1, 0)
 REJECTED = AdvanceOutcome(0, 0, rejected=1)
@@ -84,7 +84,7 @@ def test_a_message_costs_the_same_however_many_lanes_there_are(path: Path) -> No
 
 
 def test_lanes_that_are_empty_are_forgotten_and_no_position_comes_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_reader, "FORGET_SECONDS", 0.0)
+    monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
     seen: set[tuple[str, int]] = set()
     with QueueWriter(path) as writer, reader_of(path) as reader:
         for turn in range(5):
@@ -110,7 +110,7 @@ def test_lanes_that_are_empty_are_forgotten_and_no_position_comes_again(path: Pa
 async def test_a_lane_with_messages_or_dead_letters_and_one_of_the_layout_is_not_forgotten(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_reader, "FORGET_SECONDS", 0.0)
+    monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
     with QueueWriter(path, lanes=2) as writer, reader_of(path) as reader:
         for lane in ("0", "waits", "rejected", "gone"):
             writer.send({}, lane=lane)
@@ -126,7 +126,7 @@ async def test_a_lane_with_messages_or_dead_letters_and_one_of_the_layout_is_not
 
 
 def test_a_sender_that_remembers_a_forgotten_lane_does_not_send_into_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_reader, "FORGET_SECONDS", 0.0)
+    monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
     with QueueWriter(path) as old, QueueWriter(path) as new, reader_of(path) as reader:
         old.send({}, lane="a")
         done(reader, fetched(reader))
@@ -143,7 +143,7 @@ def test_lanes_that_were_empty_before_a_reader_came_are_forgotten_too(path: Path
         for number in range(50):
             writer.send({}, lane=f"{number}")
         done(reader, fetched(reader))
-    monkeypatch.setattr(queue_reader, "FORGET_SECONDS", 0.0)
+    monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
     with reader_of(path) as reader:
         reader.renew()
     assert rows(path, "SELECT name FROM lane") == [("0",)]

@@ -24,7 +24,8 @@ from headrace.sources.queue.producer import QueueProducer
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.wakeup import pipe_of
 from headrace.sources.queue.writer import QueueWriter
-from support.sources.kit import PATIENCE, opened, reading
+from headrace.testing.contract.reading import opened, reading
+from support.sources.kit import PATIENCE
 
 ACKED = AdvanceOutcome(1, 0)
 

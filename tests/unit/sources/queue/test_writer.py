@@ -18,7 +18,8 @@ import pytest
 from headrace.errors import StorageFull, UpstreamError, UsageError
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
-from support.sources.kit import PATIENCE, reading
+from headrace.testing.contract.reading import reading
+from support.sources.kit import PATIENCE
 
 
 @pytest.fixture

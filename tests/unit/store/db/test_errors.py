@@ -5,7 +5,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import ApiRefused, HeadraceError, ResourceError, StorageBusy, StorageFull
-from headrace.store.db.errors import explained, named, undone
+from headrace.store.db.errors import display_name, explain, is_rolled_back
 
 URL = make_url("postgresql+psycopg://me:s3cret@db.example:5433/events?sslpassword=s3cret")
 
@@ -38,23 +38,23 @@ def failed(words: str, sqlstate: str | None = None, *, gone: bool = False, kind:
     ],
 )
 def test_a_state_of_postgresql_is_told_with_what_to_do(state: str, kind: type[HeadraceError]) -> None:
-    told = explained(failed("…", state), URL)
+    told = explain(failed("…", state), URL)
     assert type(told) is kind
     assert told.hint
 
 
 def test_what_is_our_own_fault_stays_a_traceback() -> None:
-    assert explained(failed("syntax error", "42601"), URL) is None
+    assert explain(failed("syntax error", "42601"), URL) is None
 
 
 def test_no_password_is_told() -> None:
-    assert named(URL) == "postgresql://me@db.example:5433/events"
-    told = explained(failed('connection failed: "s3cret" is no name', kind="OperationalError"), URL)
+    assert display_name(URL) == "postgresql://me@db.example:5433/events"
+    told = explain(failed('connection failed: "s3cret" is no name', kind="OperationalError"), URL)
     assert isinstance(told, StorageBusy)
     assert "s3cret" not in str(told)
 
 
 def test_what_is_certainly_gone_may_be_tried_again() -> None:
-    assert undone(failed("deadlock", "40P01"))
-    assert undone(failed("server closed the connection", gone=True))
-    assert not undone(failed("duplicate key", "23505"))
+    assert is_rolled_back(failed("deadlock", "40P01"))
+    assert is_rolled_back(failed("server closed the connection", gone=True))
+    assert not is_rolled_back(failed("duplicate key", "23505"))

@@ -50,19 +50,19 @@ async def test_what_one_trigger_changes_no_other_sees(form: str) -> None:
     raw = makes[form]
     text = str(value(raw))
     feed, keeper = Feed([("x", raw)]), Keeper()
-    hub = keeper.hub = SharedStreamManager(sink=keeper)
+    manager = keeper.manager = SharedStreamManager(sink=keeper)
     kind = type("ChangesFeed", (Changes,), {"feed": feed})
-    engines = [Engine(hub, keeper, number, kind()) for number in (1, 2)]
-    hub.register(trigger_ids=[1, 2, 3], key=KEY)
+    engines = [Engine(manager, keeper, number, kind()) for number in (1, 2)]
+    manager.register(trigger_ids=[1, 2, 3], key=KEY)
     if form != "list":
-        hub.watch(triggers={4: WatchTrigger(upstream=MemoryUpstream.of(feed))}, key=KEY)
+        manager.watch(triggers={4: WatchTrigger(upstream=MemoryUpstream.of(feed))}, key=KEY)
     for engine in engines:
         engine.start()
     await until(lambda: sum(len(engine.events) for engine in engines) == 3)
     assert [event for engine in engines for event in engine.events] == [text] * 3
     assert [len(engine.faults) for engine in engines].count(1) == 1
     assert all(text == str(value_of(spill.raw)) for spill in keeper.spills)
-    await hub.stop_all()
+    await manager.stop_all()
     for engine in engines:
         await engine.stop()
 
@@ -108,8 +108,8 @@ def test_readers_that_spoil_what_they_read_see_what_was_published(given_raws: li
                 yield TriggerEvent(None)
 
     async def run() -> None:
-        hub, kind = SharedStreamManager(), type("SpoilsFeed", (Spoils,), {"feed": Feed([("x", deepcopy(raw)) for raw in given_raws])})
-        runners = [Runner(hub, number, kind()) for number in range(readers)]
+        manager, kind = SharedStreamManager(), type("SpoilsFeed", (Spoils,), {"feed": Feed([("x", deepcopy(raw)) for raw in given_raws])})
+        runners = [Runner(manager, number, kind()) for number in range(readers)]
         await until(lambda: len(seen) == readers * len(given_raws))
         for runner in runners:
             await runner.leave()

@@ -39,24 +39,24 @@ class Fails(Reads):
 
 
 class Scene:
-    """A hub with a clock that stands, a trigger that fails, and its keeper."""
+    """A manager with a clock that stands, a trigger that fails, and its keeper."""
 
     def __init__(self, items: Any, times: dict[Any, int], **bounds: Any) -> None:
         self.now = 1000.0
         self.feed, self.keeper = Feed(items), Keeper()
-        self.hub = self.keeper.hub = SharedStreamManager(sink=self.keeper, **{"clock": lambda: self.now} | bounds)
-        self.hub.register(trigger_ids=[1], key=KEY)
+        self.manager = self.keeper.manager = SharedStreamManager(sink=self.keeper, **{"clock": lambda: self.now} | bounds)
+        self.manager.register(trigger_ids=[1], key=KEY)
         self.trigger = type("FailsOnFeed", (Fails,), {"feed": self.feed})(times)
-        self.engine = Engine(self.hub, self.keeper, 1, self.trigger)
+        self.engine = Engine(self.manager, self.keeper, 1, self.trigger)
         self.engine.start()
 
     def after(self, seconds: float) -> None:
         """Let so many seconds pass."""
         self.now += seconds
-        self.hub.drain(trigger_id=1, key=KEY)
+        self.manager.recheck_backlog(trigger_id=1, key=KEY)
 
     async def close(self) -> None:
-        await self.hub.stop_all()
+        await self.manager.stop_all()
         await settle()
         assert not other_tasks()
 
@@ -79,13 +79,13 @@ async def test_a_lane_that_waits_holds_up_neither_the_other_lanes_nor_the_broker
     await until(lambda: len(scene.feed.advanced) == 51)
     assert of(scene.engine.events, "x") == ["x0", "x1", "x2"]
     assert of(scene.engine.events, "y") == [f"y{n}" for n in range(30)]
-    [retry] = scene.hub.statistics(KEY).retrying
+    [retry] = scene.manager.statistics(KEY).retrying
     assert (retry.trigger_id, retry.lane, retry.attempts, retry.error) == (1, "x", 2, "ValueError: not x3 now")
     assert 0 < retry.seconds <= LONG
     scene.after(LONG)
     await until(lambda: len(scene.engine.events) == 51)
     assert of(scene.engine.events, "x") == [f"x{n}" for n in range(21)]
-    assert scene.hub.statistics(KEY).retrying == ()
+    assert scene.manager.statistics(KEY).retrying == ()
     scene.feed.feed(("x", "x21"))
     fetches = scene.keeper.backlog(1).fetches
     await until(lambda: len(scene.engine.events) == 52)

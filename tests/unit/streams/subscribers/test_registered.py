@@ -19,20 +19,20 @@ from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, R
 
 
 class Scene:
-    """A hub, its keeper and a feed, with these triggers registered."""
+    """A manager, its keeper and a feed, with these triggers registered."""
 
     def __init__(self, *registered: int, items: Any = (), kind: type[Reads] = Reads, auto: bool = True, **bounds: Any) -> None:
         self.feed = Feed(items)
         self.keeper = Keeper(auto=auto)
-        self.hub = self.keeper.hub = SharedStreamManager(sink=self.keeper, **{"retry_wait": 0.0} | bounds)
+        self.manager = self.keeper.manager = SharedStreamManager(sink=self.keeper, **{"retry_wait": 0.0} | bounds)
         self.kind = type("ReadsFeed", (kind,), {"feed": self.feed})
-        self.hub.register(trigger_ids=registered, key=KEY)
+        self.manager.register(trigger_ids=registered, key=KEY)
 
     def engine(self, trigger_id: int, **arguments: Any) -> Engine:
-        return Engine(self.hub, self.keeper, trigger_id, self.kind(**arguments))
+        return Engine(self.manager, self.keeper, trigger_id, self.kind(**arguments))
 
     async def close(self) -> None:
-        await self.hub.stop_all()
+        await self.manager.stop_all()
         await settle()
         assert not other_tasks()
 
@@ -53,7 +53,7 @@ async def test_who_subscribes_late_gets_what_it_missed_and_then_the_rest() -> No
     await until(lambda: len(scene.keeper.backlog(2).answers) == 3)
     assert {answer for _, answer in scene.keeper.backlog(2).answers} == {"fired"}
     await until(lambda: scene.feed.outcomes[3:] == [AdvanceOutcome(2, 0)] * 2)
-    assert scene.hub.statistics(KEY).spilled == 3
+    assert scene.manager.statistics(KEY).counters.spilled == 3
     await scene.close()
 
 
@@ -77,7 +77,7 @@ async def test_a_spill_is_owed_until_it_is_confirmed_and_the_poll_pauses_where_n
     await settle()
     assert scene.feed.read == 4
     assert scene.feed.advanced == []
-    assert scene.hub.statistics(KEY).held_by == "the store"
+    assert scene.manager.statistics(KEY).held_by == "the store"
     scene.keeper.auto = True
     scene.keeper.store()
     await until(lambda: len(scene.feed.advanced) == 10)
@@ -95,7 +95,7 @@ async def test_who_leaves_and_comes_back_goes_on_where_it_was() -> None:
                 yield TriggerEvent(raw)
 
     scene = Scene(1, 2, items=range(6), kind=Waits)
-    engine, other = scene.engine(1), Engine(scene.hub, scene.keeper, 2, reads(scene.feed)())
+    engine, other = scene.engine(1), Engine(scene.manager, scene.keeper, 2, reads(scene.feed)())
     engine.start()
     other.start()
     await until(lambda: len(other.events) == 6)
@@ -120,7 +120,7 @@ async def test_a_burst_spills_delays_nobody_and_comes_in_order() -> None:
                 yield TriggerEvent(raw)
 
     scene = Scene(1, 2, items=(("x" if n % 3 else "y", n) for n in range(3000)), kind=Slow, max_subscriber_queue=16)
-    slow, quick = scene.engine(1), Engine(scene.hub, scene.keeper, 2, reads(scene.feed)())
+    slow, quick = scene.engine(1), Engine(scene.manager, scene.keeper, 2, reads(scene.feed)())
     slow.start()
     quick.start()
     await until(lambda: len(quick.events) == 3000)
@@ -145,14 +145,14 @@ async def test_one_that_is_stuck_is_failed_and_gets_the_same_again() -> None:
                 yield TriggerEvent(raw)
 
     scene = Scene(1, 2, items=range(4), kind=Sticks, ack_timeout=0.05)
-    engine, other = scene.engine(1), Engine(scene.hub, scene.keeper, 2, reads(scene.feed)())
+    engine, other = scene.engine(1), Engine(scene.manager, scene.keeper, 2, reads(scene.feed)())
     restarts: list[asyncio.Task[None]] = []
     scene.keeper.on_failed = lambda _: restarts.append(asyncio.create_task(engine.restart()))
     engine.start()
     other.start()
     await until(lambda: len(scene.feed.advanced) == 4)
     assert other.events == [0, 1, 2, 3]
-    assert scene.hub.statistics(KEY).failed == 0
+    assert scene.manager.statistics(KEY).counters.failed == 0
     await until(lambda: len(engine.events) == 4)
     assert engine.events == [0, 1, 2, 3]
     assert [(who, type(error)) for who, error in scene.keeper.failures] == [(1, AckTimeout)] * 2
@@ -214,7 +214,7 @@ async def test_a_filter_that_raises_gets_the_raw_event_again(queue: int) -> None
 @pytest.mark.parametrize("backlog", [False, True])
 async def test_a_poison_event_becomes_a_dead_letter_and_the_trigger_goes_on(backlog: bool) -> None:
     scene = Scene(1, 2, items=range(4), kind=Raises, auto=backlog, max_attempts=3)
-    engine, other = scene.engine(1, times=99), Engine(scene.hub, scene.keeper, 2, reads(scene.feed)())
+    engine, other = scene.engine(1, times=99), Engine(scene.manager, scene.keeper, 2, reads(scene.feed)())
     if backlog:
         other.start()
         await until(lambda: len(scene.feed.advanced) == 4)
@@ -265,7 +265,7 @@ async def test_what_a_registered_trigger_refuses_is_kept() -> None:
 
 async def test_overflow_fail_spills_and_tells() -> None:
     scene = Scene(1, 2, items=range(20), max_subscriber_queue=2, overflow="fail")
-    stream = scene.hub.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY, backlog=scene.keeper.backlog(1))
+    stream = scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY, backlog=scene.keeper.backlog(1))
     other = scene.engine(2)
     other.start()
     await until(lambda: len(other.events) == 20)
@@ -280,7 +280,7 @@ async def test_overflow_fail_spills_and_tells() -> None:
 
 async def test_block_pauses_the_poll_for_who_runs_and_spills_for_who_is_away() -> None:
     scene = Scene(1, 2, items=range(10), max_subscriber_queue=2, overflow="block")
-    stream = scene.hub.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY, backlog=scene.keeper.backlog(1))
+    stream = scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY, backlog=scene.keeper.backlog(1))
     await settle()
     assert scene.feed.read == 2
     for expected in range(10):
@@ -291,11 +291,11 @@ async def test_block_pauses_the_poll_for_who_runs_and_spills_for_who_is_away() -
 
 async def test_one_that_is_not_registered_still_blocks() -> None:
     scene = Scene(items=range(10), max_subscriber_queue=2)
-    scene.hub.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY)
-    quick = Runner(scene.hub, 2, scene.kind())
+    scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY)
+    quick = Runner(scene.manager, 2, scene.kind())
     await settle()
     assert scene.feed.read == 2
-    await scene.hub.unsubscribe(1, KEY)
+    await scene.manager.unsubscribe(1, KEY)
     await until(lambda: len(quick.events) == 10)
     await quick.leave()
     await scene.close()
@@ -311,9 +311,9 @@ async def test_what_was_kept_before_comes_first_and_what_is_put_there_later_come
     await until(lambda: len(engine.events) == 1201)
     assert engine.events == [*range(1200), "live"]
     keeper.keep(1, "old", 5000, '\x1e"again"', attempts=5)
-    scene.hub.drain(trigger_id=1, key=KEY)
-    scene.hub.drain(trigger_id=9, key=KEY)
-    scene.hub.drain(trigger_id=1, key="other")
+    scene.manager.recheck_backlog(trigger_id=1, key=KEY)
+    scene.manager.recheck_backlog(trigger_id=9, key=KEY)
+    scene.manager.recheck_backlog(trigger_id=1, key="other")
     await until(lambda: engine.events[-1] == "again")
     scene.feed.feed("more")
     await until(lambda: engine.events[-1] == "more")
@@ -336,7 +336,7 @@ async def test_what_waits_for_its_confirmation_is_not_read_twice() -> None:
     await until(lambda: "live" in engine.events)
     # What it was at when it was stopped comes again; what it had ended waits for the store and does not.
     assert engine.events == [0, 1, 2, 3, 4, "live"]
-    scene.hub.confirm_persisted(engine.seqs)
+    scene.manager.confirm_persisted(engine.seqs)
     await until(lambda: not scene.keeper.backlog(1).entries)
     await scene.close()
 
@@ -373,7 +373,7 @@ async def test_a_redriven_letter_older_than_a_spill_in_hand_is_not_passed_over_a
     await until(lambda: "live" in engine.events)
     assert engine.events == [0, *letters, 1, 2, 3, "live"]
     engine.confirm = True
-    scene.hub.confirm_persisted(engine.seqs)
+    scene.manager.confirm_persisted(engine.seqs)
     await until(lambda: not scene.keeper.backlog(1).entries)
     await scene.close()
 
@@ -383,24 +383,24 @@ async def test_a_trigger_is_added_and_removed_while_the_stream_runs() -> None:
     one, two = scene.engine(1), scene.engine(2)
     one.start()
     await until(lambda: scene.feed.advanced == ["a"])
-    scene.hub.register(trigger_ids=[2, 2], key=KEY)
+    scene.manager.register(trigger_ids=[2, 2], key=KEY)
     scene.feed.feed("b")
     await until(lambda: scene.keeper.spills)
     await settle()
     assert scene.feed.advanced == ["a"]
-    await scene.hub.unregister(trigger_ids=[2], key=KEY)
+    await scene.manager.unregister(trigger_ids=[2], key=KEY)
     await until(lambda: scene.feed.advanced == ["a", "b"])
     assert scene.feed.outcomes[1] == AdvanceOutcome(1, 0)
     scene.feed.feed("c")
     await until(lambda: scene.feed.advanced == ["a", "b", "c"])
-    scene.hub.register(trigger_ids=[2], key=KEY)
+    scene.manager.register(trigger_ids=[2], key=KEY)
     two.start()
     scene.feed.feed("d")
     await until(lambda: two.events == ["d"])
-    await scene.hub.unregister(trigger_ids=[1, 2], key=KEY)
-    assert not scene.hub.keys()
+    await scene.manager.unregister(trigger_ids=[1, 2], key=KEY)
+    assert not scene.manager.keys()
     assert scene.feed.closed == 1
-    await scene.hub.unregister(trigger_ids=[1, 2], key=KEY)
+    await scene.manager.unregister(trigger_ids=[1, 2], key=KEY)
     await settle()
     assert not other_tasks()
 
@@ -409,12 +409,12 @@ async def test_a_stream_that_is_handed_over_resolves_nothing() -> None:
     scene = Scene(1, 2, items=["a"], auto=False)
     scene.engine(1).start()
     await until(lambda: scene.keeper.spills)
-    await scene.hub.stop(KEY)
+    await scene.manager.stop(KEY)
     assert scene.feed.advanced == []
     assert scene.feed.closed == 1
-    await scene.hub.stop(KEY)
+    await scene.manager.stop(KEY)
     feed = Feed(["b"])
-    again = Runner(scene.hub, 1, reads(feed)())
+    again = Runner(scene.manager, 1, reads(feed)())
     await until(lambda: feed.outcomes == [AdvanceOutcome(1, 0)])
     assert not scene.keeper.spills[1:], "nobody is registered any more"
     await again.leave()
@@ -424,7 +424,7 @@ async def test_registration_outlives_the_stream() -> None:
     scene = Scene(1, 2, items=["a", ConnectionError("gone")])
     one = scene.engine(1)
     one.start()
-    await until(lambda: not scene.hub.keys())
+    await until(lambda: not scene.manager.keys())
     await until(lambda: one.task is not None and one.task.done())
     scene.feed.feed("b")
     one.start()
@@ -436,15 +436,15 @@ async def test_registration_outlives_the_stream() -> None:
 async def test_declared_and_registered_triggers_share_a_stream() -> None:
     scene = Scene(1, items=[{"n": 1}])
     upstream = MemoryUpstream.of(scene.feed)
-    scene.hub.watch(triggers={7: WatchTrigger(upstream=upstream)}, key=KEY)
+    scene.manager.watch(triggers={7: WatchTrigger(upstream=upstream)}, key=KEY)
     await until(lambda: scene.feed.advanced)
     assert scene.feed.outcomes == [AdvanceOutcome(1, 0, 0, 1)]
     with pytest.raises(StreamError, match="already"):
-        scene.hub.watch(triggers={1: WatchTrigger(upstream=upstream)}, key=KEY)
+        scene.manager.watch(triggers={1: WatchTrigger(upstream=upstream)}, key=KEY)
     with pytest.raises(StreamError, match="already"):
-        scene.hub.register(trigger_ids=[7], key=KEY)
+        scene.manager.register(trigger_ids=[7], key=KEY)
     with pytest.raises(StreamError, match="with its backlog"):
-        scene.hub.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY)
+        scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY)
     await scene.close()
 
 
@@ -467,12 +467,12 @@ async def test_nobody_registers_without_a_sink_that_spills() -> None:
 
 
 async def test_fault_where_nobody_is_registered_is_leaving() -> None:
-    hub, feed = SharedStreamManager(), Feed(["a"])
-    assert hub.fault(trigger_id=1, key=KEY, error=ValueError()) == 0
-    runner = Runner(hub, 1, reads(feed)())
+    manager, feed = SharedStreamManager(), Feed(["a"])
+    assert manager.record_failure(trigger_id=1, key=KEY, error=ValueError()) == 0
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.advanced)
-    assert hub.fault(trigger_id=1, key=KEY, error=ValueError()) == 0
-    assert not hub.keys()
+    assert manager.record_failure(trigger_id=1, key=KEY, error=ValueError()) == 0
+    assert not manager.keys()
     await until(lambda: feed.closed)
     runner.task.cancel()
     await asyncio.wait({runner.task})
@@ -496,7 +496,7 @@ async def test_settling_gives_up_and_reads_nothing_twice() -> None:
     engine = scene.engine(1)
     engine.start()
     await until(lambda: scene.keeper.backlog(1).troubles == 97)
-    scene.hub.drain(trigger_id=1, key=KEY)
+    scene.manager.recheck_backlog(trigger_id=1, key=KEY)
     scene.feed.feed("live")
     await until(lambda: engine.events == [1, "live"])
     await scene.close()

@@ -40,24 +40,24 @@ class Refuses(Reads):
 
 @pytest.mark.parametrize("how", ["here", "wait_for", "task", "thread"])
 async def test_a_filter_rejects_from_wherever_it_runs(how: str) -> None:
-    hub, feed = SharedStreamManager(), Feed(range(4))
-    runner = Runner(hub, 1, type("RefusesFeed", (Refuses,), {"feed": feed, "how": how})())
+    manager, feed = SharedStreamManager(), Feed(range(4))
+    runner = Runner(manager, 1, type("RefusesFeed", (Refuses,), {"feed": feed, "how": how})())
     await until(lambda: len(feed.advanced) == 4)
     assert feed.outcomes == [AdvanceOutcome(1, 0), AdvanceOutcome(0, 0, 1)] * 2
-    assert hub.statistics(KEY).rejected == 2
+    assert manager.statistics(KEY).counters.rejected == 2
     await runner.leave()
 
 
 async def test_a_reject_outside_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    hub, feed = SharedStreamManager(), Feed(["a"])
+    manager, feed = SharedStreamManager(), Feed(["a"])
     reject_shared_stream_event()
-    stream = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    stream = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     assert await anext(stream) == "a"
     pulling = asyncio.create_task(_pull(stream))
     await until(lambda: feed.advanced)
     reject_shared_stream_event("too late")
     pulling.cancel()
-    await hub.unsubscribe(1, KEY)
+    await manager.unsubscribe(1, KEY)
     assert feed.outcomes == [AdvanceOutcome(1, 0)]
     assert capsys.readouterr().out.count("Nothing to reject") == 2
 
@@ -73,8 +73,8 @@ async def test_what_is_yielded_after_a_reject_binds_to_nothing() -> None:
                 reject_shared_stream_event()
                 yield TriggerEvent(raw)
 
-    hub, feed = SharedStreamManager(), Feed(["a"])
-    runner = Runner(hub, 1, type("BothFeed", (Both,), {"feed": feed})())
+    manager, feed = SharedStreamManager(), Feed(["a"])
+    runner = Runner(manager, 1, type("BothFeed", (Both,), {"feed": feed})())
     await until(lambda: feed.advanced)
     await until(lambda: runner.seqs == [None])
     assert feed.outcomes == [AdvanceOutcome(0, 0, 1)]
@@ -95,8 +95,8 @@ async def test_the_per_event_form() -> None:
         async def handle(self, raw: int) -> Handled:
             return (TriggerEvent(raw), [TriggerEvent("x"), TriggerEvent("y")], SKIP, Reject("three"))[raw]
 
-    hub, feed = SharedStreamManager(), Handles.feed
-    runner = Runner(hub, 1, Handles())
+    manager, feed = SharedStreamManager(), Handles.feed
+    runner = Runner(manager, 1, Handles())
     await until(lambda: len(feed.advanced) == 4)
     assert runner.events == [0, "x", "y"]
     assert feed.outcomes == [AdvanceOutcome(1, 0)] * 3 + [AdvanceOutcome(0, 0, 1)]
@@ -104,24 +104,24 @@ async def test_the_per_event_form() -> None:
 
 
 async def test_a_filter_may_be_cancelled_at_any_await() -> None:
-    hub = SharedStreamManager()
+    manager = SharedStreamManager()
     feed = Feed()
-    stream = hub.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
+    stream = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(stream), 0.01)
     feed.feed("a")
     assert await anext(stream) == "a"
-    await hub.unsubscribe(1, KEY)
+    await manager.unsubscribe(1, KEY)
     with pytest.raises(StreamEnded, match="left"):
         await anext(stream)
 
 
 async def test_two_tasks_do_not_pull_from_one_subscription() -> None:
-    hub = SharedStreamManager()
-    stream = hub.subscribe(trigger_id=1, trigger=reads(Feed())(), key=KEY)
+    manager = SharedStreamManager()
+    stream = manager.subscribe(trigger_id=1, trigger=reads(Feed())(), key=KEY)
     first = asyncio.create_task(_pull(stream))
     await settle()
     with pytest.raises(StreamError, match="Two tasks"):
         await anext(stream)
     first.cancel()
-    await hub.unsubscribe(1, KEY)
+    await manager.unsubscribe(1, KEY)

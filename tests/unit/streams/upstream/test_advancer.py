@@ -12,19 +12,19 @@ from headrace.core.ledger.receipts import Receipt, TriggerAnswers
 from headrace.errors import StreamEnded
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.upstream import advancer
-from headrace.triggers.stream_log import Books as LogBooks
+from headrace.triggers.stream_log import LogState
 from support.sources.streams import KEY, Engine, Feed, Keeper, Runner, other_tasks, reads, settle, until
 
 
 async def test_lanes_advance_in_order_and_do_not_wait_for_one_another() -> None:
-    hub, feed = SharedStreamManager(), Feed([("x", 1), ("y", 2), ("x", 3), ("y", 4)])
+    manager, feed = SharedStreamManager(), Feed([("x", 1), ("y", 2), ("x", 3), ("y", 4)])
     feed.hold["x"] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.of("y") == [2, 4])
     feed.feed(("x", 5), ("y", 6))
     await until(lambda: feed.of("y") == [2, 4, 6])
     assert feed.of("x") == []
-    assert hub.statistics(KEY).outstanding == 3
+    assert manager.statistics(KEY).outstanding == 3
     feed.hold["x"].set()
     await until(lambda: feed.of("x") == [1, 3, 5])
     assert feed.overlap == 2
@@ -32,31 +32,31 @@ async def test_lanes_advance_in_order_and_do_not_wait_for_one_another() -> None:
 
 
 async def test_advances_are_bounded() -> None:
-    hub, feed = SharedStreamManager(max_advances=2), Feed((lane, lane) for lane in range(9))
-    runner = Runner(hub, 1, reads(feed)())
+    manager, feed = SharedStreamManager(max_advances=2), Feed((lane, lane) for lane in range(9))
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: len(feed.advanced) == 9)
     assert feed.overlap == 2
     await runner.leave()
 
 
 async def test_an_advance_that_raises_is_tried_again() -> None:
-    hub, feed = SharedStreamManager(advance_backoff=(0.001, 0.001)), Feed(["a"])
+    manager, feed = SharedStreamManager(advance_backoff=(0.001, 0.001)), Feed(["a"])
     feed.failures[None] = 2
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.advanced)
     assert not runner.task.done()
     await runner.leave()
 
 
 async def test_an_advance_that_keeps_raising_ends_the_stream_while_other_lanes_finish() -> None:
-    hub, feed = SharedStreamManager(advance_backoff=(0.001, 0.001), advance_attempts=2), Feed([("x", 1), ("y", 2)])
+    manager, feed = SharedStreamManager(advance_backoff=(0.001, 0.001), advance_attempts=2), Feed([("x", 1), ("y", 2)])
     feed.failures["x"] = 99
     feed.hold["y"] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     error = await runner.error()
     assert isinstance(error, StreamEnded)
     assert "could not be advanced" in str(error.__cause__)
-    assert not hub.keys()
+    assert not manager.keys()
     assert not feed.closed
     feed.hold["y"].set()
     await until(lambda: feed.closed)
@@ -67,30 +67,33 @@ async def test_an_advance_that_keeps_raising_ends_the_stream_while_other_lanes_f
 
 
 async def test_an_advance_that_hangs_is_cancelled_and_tried_again() -> None:
-    hub, feed = SharedStreamManager(advance_timeout=0.02, advance_backoff=(0.001, 0.001), advance_attempts=99), Feed([("x", 1), ("y", 2)])
+    manager, feed = (
+        SharedStreamManager(advance_timeout=0.02, advance_backoff=(0.001, 0.001), advance_attempts=99),
+        Feed([("x", 1), ("y", 2)]),
+    )
     feed.hold["x"] = asyncio.Event()
-    runner = Runner(hub, 1, reads(feed)())
-    await until(lambda: hub.statistics(KEY).advance_errors >= 2)
-    [lane] = hub.statistics(KEY).lanes
+    runner = Runner(manager, 1, reads(feed)())
+    await until(lambda: manager.statistics(KEY).counters.advance_errors >= 2)
+    [lane] = manager.statistics(KEY).lanes
     assert lane.lane == "x"
     assert "did not return within 0.02 seconds" in (lane.error or "")
     assert feed.of("y") == [2]
     feed.hold["x"].set()
     await until(lambda: feed.of("x") == [1])
-    statistics = hub.statistics(KEY)
-    assert (statistics.advances, statistics.resolved, statistics.in_flight) == (2, 2, 0)
+    statistics = manager.statistics(KEY)
+    assert (statistics.counters.advances, statistics.counters.resolved, statistics.in_flight) == (2, 2, 0)
     await runner.leave()
 
 
 async def test_lanes_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advancer, "SLOW_SECONDS", 0.01)
-    hub, feed = SharedStreamManager(max_advances=4), Feed((lane, 1) for lane in range(4))
+    manager, feed = SharedStreamManager(max_advances=4), Feed((lane, 1) for lane in range(4))
     feed.hold = {lane: asyncio.Event() for lane in range(4)}
-    runner = Runner(hub, 1, reads(feed)())
-    await until(lambda: hub.statistics(KEY).in_flight == 4)
+    runner = Runner(manager, 1, reads(feed)())
+    await until(lambda: manager.statistics(KEY).in_flight == 4)
     feed.feed(("free", 2), ("free", 3))
     await until(lambda: feed.of("free") == [2, 3])
-    assert hub.statistics(KEY).in_flight == 4
+    assert manager.statistics(KEY).in_flight == 4
     for held in feed.hold.values():
         held.set()
     await until(lambda: len(feed.advanced) == 6)
@@ -98,12 +101,12 @@ async def test_lanes_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.Mon
 
 
 async def test_twenty_failures_lose_nothing() -> None:
-    hub, feed = SharedStreamManager(advance_backoff=(0.0001, 0.001), advance_attempts=21), Feed(range(50))
+    manager, feed = SharedStreamManager(advance_backoff=(0.0001, 0.001), advance_attempts=21), Feed(range(50))
     feed.failures[None] = 20
-    runner = Runner(hub, 1, reads(feed)())
+    runner = Runner(manager, 1, reads(feed)())
     await until(lambda: len(feed.advanced) == 50)
     assert feed.advanced == list(range(50))
-    assert hub.statistics(KEY).advance_errors == 20
+    assert manager.statistics(KEY).counters.advance_errors == 20
     await runner.leave()
 
 
@@ -113,16 +116,16 @@ async def test_stopping_waits_for_what_hangs_no_longer_than_it_may() -> None:
             await super().aclose()
             await asyncio.Event().wait()
 
-    hub, feed = SharedStreamManager(close_timeout=0.3), Hangs(["a"])
+    manager, feed = SharedStreamManager(close_timeout=0.3), Hangs(["a"])
     feed.hold[None] = asyncio.Event()
-    Runner(hub, 1, reads(feed)())
+    Runner(manager, 1, reads(feed)())
     await until(lambda: feed.running)
-    await hub.stop_all()
+    await manager.stop_all()
     assert feed.advanced == []
     assert feed.closed == 1
 
 
-class Books:
+class Recorder:
     """Remembers receipts; `gate` holds them up, `troubles` fails so many."""
 
     def __init__(self, **marks: int) -> None:
@@ -138,8 +141,8 @@ class Books:
         self.looked_up.append(list(lanes))
         return {lane: mark for lane, mark in self.at.items() if lane in lanes}
 
-    async def books(self, stream: str) -> LogBooks:
-        return LogBooks("a log", 0)
+    async def count_receipts(self, stream: str) -> LogState:
+        return LogState("a log", 0)
 
     async def record(self, receipt: Receipt) -> bool:
         await self.gate.wait()
@@ -151,69 +154,69 @@ class Books:
 
 
 async def test_custody_is_recorded_before_the_broker_is_advanced() -> None:
-    books, keeper, feed = Books(x=1), Keeper(), Feed([("x", 1), ("x", 2), ("x", 3), ("y", 4)])
-    hub = keeper.hub = SharedStreamManager(sink=keeper, recorder=books, advance_backoff=(0.001, 0.001))
-    hub.register(trigger_ids=[1, 2], key=KEY)
-    books.gate.clear()
-    books.troubles = 1
-    engine = Engine(hub, keeper, 1, reads(feed)(lambda raw: raw != 2))
+    recorder, keeper, feed = Recorder(x=1), Keeper(), Feed([("x", 1), ("x", 2), ("x", 3), ("y", 4)])
+    manager = keeper.manager = SharedStreamManager(sink=keeper, recorder=recorder, advance_backoff=(0.001, 0.001))
+    manager.register(trigger_ids=[1, 2], key=KEY)
+    recorder.gate.clear()
+    recorder.troubles = 1
+    engine = Engine(manager, keeper, 1, reads(feed)(lambda raw: raw != 2))
     engine.start()
     await until(lambda: engine.events == [1, 3, 4])
     await settle()
     assert feed.advanced == []
     feed.failures["x"] = 2
-    books.gate.set()
+    recorder.gate.set()
     await until(lambda: len(feed.advanced) == 4)
-    by_lane = {receipt.lane: receipt for receipt in books.receipts}
-    assert len(books.receipts) == 2, "once, however often the advance is tried; what was recorded before is left out"
+    by_lane = {receipt.lane: receipt for receipt in recorder.receipts}
+    assert len(recorder.receipts) == 2, "once, however often the advance is tried; what was recorded before is left out"
     assert by_lane["x"] == Receipt(KEY, "x", 1, 3, 2, (1, 2), (TriggerAnswers(1, fired=1), TriggerAnswers(2, spilled=2)))
     assert by_lane["y"] == Receipt(KEY, "y", None, 4, 1, (1, 2), (TriggerAnswers(1, fired=1), TriggerAnswers(2, spilled=1)))
     feed.feed(("x", 5))
-    await until(lambda: len(books.receipts) == 3)
-    assert (books.receipts[2].after, books.receipts[2].last, books.receipts[2].read) == (3, 5, 1)
-    await hub.stop_all()
+    await until(lambda: len(recorder.receipts) == 3)
+    assert (recorder.receipts[2].after, recorder.receipts[2].last, recorder.receipts[2].read) == (3, 5, 1)
+    await manager.stop_all()
 
 
 async def test_marks_are_looked_up_once_for_each_lane_and_many_at_a_time() -> None:
     lanes = [f"lane {number}" for number in range(300)]
-    books, keeper, feed = Books(), Keeper(), Feed((lane, position) for position in (1, 2) for lane in lanes)
-    hub = keeper.hub = SharedStreamManager(sink=keeper, recorder=books)
-    hub.register(trigger_ids=[1], key=KEY)
-    engine = Engine(hub, keeper, 1, reads(feed)(lambda raw: True))
+    recorder, keeper, feed = Recorder(), Keeper(), Feed((lane, position) for position in (1, 2) for lane in lanes)
+    manager = keeper.manager = SharedStreamManager(sink=keeper, recorder=recorder)
+    manager.register(trigger_ids=[1], key=KEY)
+    engine = Engine(manager, keeper, 1, reads(feed)(lambda raw: True))
     engine.start()
     await until(lambda: len(feed.advanced) == 600)
-    assert sorted(lane for lookup in books.looked_up for lane in lookup) == sorted(lanes)
-    assert len(books.looked_up) < 60
-    await hub.stop_all()
+    assert sorted(lane for lookup in recorder.looked_up for lane in lookup) == sorted(lanes)
+    assert len(recorder.looked_up) < 60
+    await manager.stop_all()
 
 
 async def test_a_lane_whose_mark_is_not_found_out_is_not_advanced() -> None:
-    class Refuses(Books):
+    class Refuses(Recorder):
         async def marks(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
             raise ConnectionError("no")
 
-    hub, feed = SharedStreamManager(recorder=Refuses(), advance_backoff=(0.001, 0.001), advance_attempts=2), Feed([("x", 1)])
-    runner = Runner(hub, 1, reads(feed)())
+    manager, feed = SharedStreamManager(recorder=Refuses(), advance_backoff=(0.001, 0.001), advance_attempts=2), Feed([("x", 1)])
+    runner = Runner(manager, 1, reads(feed)())
     assert isinstance(await runner.error(), StreamEnded)
     assert not feed.advanced
     await runner.leave()
 
 
-async def read_to_the_end(books: Books, feed: Feed) -> None:
+async def read_to_the_end(recorder: Recorder, feed: Feed) -> None:
     """Read what there is, and stop."""
     keeper, count = Keeper(), feed.queue.qsize()
-    hub = keeper.hub = SharedStreamManager(sink=keeper, recorder=books)
-    hub.register(trigger_ids=[1], key=KEY)
-    engine = Engine(hub, keeper, 1, reads(feed)(lambda raw: True))
+    manager = keeper.manager = SharedStreamManager(sink=keeper, recorder=recorder)
+    manager.register(trigger_ids=[1], key=KEY)
+    engine = Engine(manager, keeper, 1, reads(feed)(lambda raw: True))
     engine.start()
     await until(lambda: len(feed.advanced) == count)
-    await hub.stop_all()
+    await manager.stop_all()
 
 
 @pytest.mark.parametrize(
     ("recorded", "committed", "after"),
     [(2, 5, 5), (2, None, 2), (2, 1, 2), (2, 6, 2), (2, 9, 2), (None, 5, None)],
-    ids=["ahead of the books", "unknown", "behind the books", "of a raw event that comes", "after it", "of a lane without books"],
+    ids=["ahead of the recorder", "unknown", "behind the recorder", "of a raw event that comes", "after it", "of a lane without recorder"],
 )
 async def test_a_lane_that_the_upstream_has_as_done_past_the_books_begins_with_a_gap(
     recorded: int | None, committed: int | None, after: int | None
@@ -225,9 +228,9 @@ async def test_a_lane_that_the_upstream_has_as_done_past_the_books_begins_with_a
         def get_committed(self, lane: Hashable) -> int | None:
             return committed
 
-    books, feed = Books(**({} if recorded is None else {"x": recorded})), Ahead([("x", 6), ("x", 7)])
-    await read_to_the_end(books, feed)
-    assert (books.receipts[0].after, sum(receipt.read for receipt in books.receipts)) == (after, 2)
+    recorder, feed = Recorder(**({} if recorded is None else {"x": recorded})), Ahead([("x", 6), ("x", 7)])
+    await read_to_the_end(recorder, feed)
+    assert (recorder.receipts[0].after, sum(receipt.read for receipt in recorder.receipts)) == (after, 2)
 
 
 async def test_a_committed_position_that_cannot_be_told_holds_nothing_up() -> None:
@@ -235,6 +238,6 @@ async def test_a_committed_position_that_cannot_be_told_holds_nothing_up() -> No
         def get_committed(self, lane: Hashable) -> int | None:
             raise ValueError("no")
 
-    books, feed = Books(x=0), Raises([("x", 6)])
-    await read_to_the_end(books, feed)
-    assert books.receipts[0].after == 0
+    recorder, feed = Recorder(x=0), Raises([("x", 6)])
+    await read_to_the_end(recorder, feed)
+    assert recorder.receipts[0].after == 0

@@ -16,7 +16,7 @@ from support.sources.streams import KEY, Keeper, Runner, other_tasks, until
 
 
 async def test_the_fast_path_has_the_same_shape_and_no_acks() -> None:
-    hub = SharedStreamManager()
+    manager = SharedStreamManager()
     closed = asyncio.Event()
 
     class Plain(BaseEventTrigger):
@@ -37,7 +37,7 @@ async def test_the_fast_path_has_the_same_shape_and_no_acks() -> None:
                 yield TriggerEvent(raw)
 
     trigger = Plain()
-    runners = [Runner(hub, number, trigger) for number in range(2)]
+    runners = [Runner(manager, number, trigger) for number in range(2)]
     await until(lambda: all(len(runner.events) == 300 for runner in runners))
     assert runners[0].events == list(range(300))
     assert runners[0].seqs == [None] * 300
@@ -65,15 +65,15 @@ async def test_one_that_hangs_fails_and_the_others_go_on() -> None:
                 yield TriggerEvent(raw)
 
     keeper = Keeper()
-    hub = SharedStreamManager(sink=keeper, max_subscriber_queue=10, ack_timeout=0.05)
+    manager = SharedStreamManager(sink=keeper, max_subscriber_queue=10, ack_timeout=0.05)
     trigger = Plain()
-    stuck = hub.subscribe(trigger_id=2, trigger=trigger, key=KEY)
-    runner = Runner(hub, 1, trigger)
+    stuck = manager.subscribe(trigger_id=2, trigger=trigger, key=KEY)
+    runner = Runner(manager, 1, trigger)
     assert await anext(stuck) == 0
     await until(lambda: len(runner.events) == 200)
     assert [(trigger_id, type(error)) for trigger_id, error in keeper.failures] == [(2, SubscriberOverflow)]
     with pytest.raises(SubscriberOverflow, match="misses what comes"):
         await anext(stuck)
-    await hub.unsubscribe(2, KEY)
+    await manager.unsubscribe(2, KEY)
     await runner.leave()
     assert not other_tasks()

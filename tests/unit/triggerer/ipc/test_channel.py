@@ -19,7 +19,7 @@ from headrace.triggerer.supervisor.api_proxy import ApiProxy
 @asynccontextmanager
 async def links() -> AsyncIterator[tuple[Channel, Channel]]:
     one, other = socket.socketpair()
-    ends = await Channel.over(one), await Channel.over(other)
+    ends = await Channel.open(one), await Channel.open(other)
     try:
         async with asyncio.timeout(120):
             yield ends
@@ -49,7 +49,7 @@ async def ask(calls: ApiCalls, relay: ApiProxy, runner: Channel, supervisor: Cha
     await relay.forward(call)
     answer = await runner.receive()
     assert isinstance(answer, CallSucceeded | CallFailed)
-    calls.answered(answer)
+    calls.complete(answer)
     return await asking
 
 
@@ -63,7 +63,7 @@ async def test_a_call_is_answered() -> None:
 
 
 @pytest.mark.parametrize("kind", [ApiUnavailable, ApiRefused, Fenced, ApiError])
-async def test_an_error_arrives_as_what_it_was(kind: type[ApiError]) -> None:
+async def test_an_error_arrives_with_its_class(kind: type[ApiError]) -> None:
     error = kind("no", hint="do this", status=409, problem="fenced")
     if isinstance(error, ApiUnavailable):
         error.retry_after = 7.0
@@ -87,7 +87,7 @@ async def test_an_error_arrives_as_what_it_was(kind: type[ApiError]) -> None:
         "/execution/x/.%2E/jobs",
     ],
 )
-async def test_a_runner_has_no_say_in_its_job_nor_outside_of_the_execution_api(path: str) -> None:
+async def test_a_runner_can_call_only_the_execution_api_without_jobs(path: str) -> None:
     async with links() as (runner, supervisor):
         api = Api()
         with pytest.raises(ApiRefused):
@@ -95,7 +95,7 @@ async def test_a_runner_has_no_say_in_its_job_nor_outside_of_the_execution_api(p
         assert api.asked == []
 
 
-async def test_whoever_sends_to_one_that_does_not_read_waits() -> None:
+async def test_a_sender_waits_for_a_slow_reader() -> None:
     async with links() as (runner, supervisor):
         sent = 0
 
@@ -113,7 +113,7 @@ async def test_whoever_sends_to_one_that_does_not_read_waits() -> None:
         await sending
 
 
-async def test_the_other_side_s_end_is_the_end() -> None:
+async def test_receive_ends_when_the_other_side_closes() -> None:
     async with links() as (runner, supervisor):
         await runner.send(Report(b"last words"))
         runner.close()

@@ -46,7 +46,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
 
 
 @given(st.lists(FRAMES, max_size=8), st.lists(st.integers(min_value=1, max_value=50), min_size=1))
-def test_what_is_sent_arrives_in_order_however_it_is_cut(sent: list[Frame], cuts: list[int]) -> None:
+def test_frames_arrive_in_order_however_they_are_cut(sent: list[Frame], cuts: list[int]) -> None:
     data = b"".join(encode(frame) for frame in sent)
     decoder, got, at, turn = Decoder(), [], 0, 0
     while at < len(data):
@@ -56,19 +56,19 @@ def test_what_is_sent_arrives_in_order_however_it_is_cut(sent: list[Frame], cuts
     assert got == sent
 
 
-def test_what_the_api_is_asked_and_answers_passes_as_it_is() -> None:
+def test_requests_and_responses_are_forwarded_unchanged() -> None:
     content = bytes(range(256)) * 1000
     (frame,) = Decoder().feed(encode(CallSucceeded(7, content)))
     assert frame == CallSucceeded(7, content)
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", (3).to_bytes(4, "big") + b"abc", encode(Drained())[:-8] + b"Strange"])
-def test_bytes_that_are_none_of_ours_are_told(data: bytes) -> None:
+def test_invalid_bytes_are_reported(data: bytes) -> None:
     with pytest.raises(ProcessFailed):
         Decoder().feed(data + bytes(100))
 
 
 def test_a_frame_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "MOST_BYTES", 1000)
+    monkeypatch.setattr(messages, "MAX_FRAME_BYTES", 1000)
     with pytest.raises(ProcessFailed, match="too long"):
         encode(Report(bytes(1000)))

@@ -47,7 +47,7 @@ async def is_waiting(task: asyncio.Task[list[Item]]) -> bool:
     return not task.done()
 
 
-async def test_a_stuck_trigger_s_queue_does_not_travel_with_what_others_fired() -> None:
+async def test_spills_of_a_stuck_trigger_travel_apart_from_events() -> None:
     outbox = filled([*map(spill, range(1024)), event(1), event(2)])
     assert await took(outbox) == [event(1), event(2)]
     assert await took_spills(outbox, most=128) == [*map(spill, range(128))]
@@ -56,7 +56,7 @@ async def test_a_stuck_trigger_s_queue_does_not_travel_with_what_others_fired() 
     assert await took_spills(outbox) == [*map(spill, range(128, 1024))]
 
 
-async def test_a_spill_does_not_overtake_what_its_trigger_fired_before() -> None:
+async def test_a_spill_does_not_overtake_older_events_of_its_trigger() -> None:
     own = [event(number).model_copy(update={"firings": [2]}) for number in range(2500)]
     outbox = filled([*own, spill(2500)])
     taking = asyncio.create_task(took_spills(outbox))
@@ -68,7 +68,7 @@ async def test_a_spill_does_not_overtake_what_its_trigger_fired_before() -> None
     assert await taking == [spill(2500)]
 
 
-async def test_only_spills_that_are_older_than_all_that_is_not_durable_travel() -> None:
+async def test_only_spills_older_than_all_pending_items_are_sent() -> None:
     outbox = filled([spill(1), event(2), spill(3)])
     assert await took_spills(outbox) == [spill(1)]
     assert await took(outbox) == [event(2)]
@@ -80,13 +80,13 @@ async def test_only_spills_that_are_older_than_all_that_is_not_durable_travel() 
     waiting.cancel()
 
 
-async def test_a_receipt_holds_no_spill_back() -> None:
+async def test_a_receipt_does_not_delay_spills() -> None:
     outbox = filled([spill(1)])
     outbox.put_first(OutboxItem(Receipt(stream="s", lane="l", after=None, last=1, read=1, owed=[1])))
     assert await took_spills(outbox) == [spill(1)]
 
 
-async def test_a_spill_waits_for_what_is_put_back() -> None:
+async def test_a_spill_waits_for_older_requeued_items() -> None:
     outbox = filled([*map(event, range(3)), spill(3)])
     before = await outbox.take(3, 1 << 20)
     outbox.requeue(before)
@@ -99,7 +99,7 @@ async def test_a_spill_waits_for_what_is_put_back() -> None:
     waiting.cancel()
 
 
-async def test_what_was_taken_is_unanswered_until_more_is_asked_for() -> None:
+async def test_taken_items_are_pending_until_the_next_take() -> None:
     outbox = filled([event(1), spill(2)])
     assert await took(outbox) == [event(1)]
     assert [pending.item for pending in outbox.sent] == [event(1)]
@@ -118,9 +118,9 @@ async def test_a_receipt_comes_first() -> None:
     assert await took(outbox) == [receipt, event(1)]
 
 
-async def test_there_is_room_again_once_enough_is_taken() -> None:
+async def test_capacity_returns_once_enough_items_are_taken() -> None:
     outbox = filled([event(1), event(2), spill(1)], bound=3)
-    waiting = asyncio.create_task(outbox.room())
+    waiting = asyncio.create_task(outbox.wait_capacity())
     await asyncio.sleep(0)
     assert not waiting.done()
     await took(outbox, most=1)
@@ -128,7 +128,7 @@ async def test_there_is_room_again_once_enough_is_taken() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 50)), min_size=1, max_size=60), st.integers(1, 20), st.integers(1, 100))
-def test_all_is_taken_once_in_order_and_within_bounds(sizes: list[tuple[bool, int]], most: int, most_bytes: int) -> None:
+def test_items_are_taken_once_in_order_and_within_limits(sizes: list[tuple[bool, int]], most: int, most_bytes: int) -> None:
     items: list[Item] = [spill(number, size) if spilled else event(number, size) for number, (spilled, size) in enumerate(sizes)]
 
     async def all_of(outbox: Outbox) -> list[list[Item]]:
@@ -149,7 +149,7 @@ def test_all_is_taken_once_in_order_and_within_bounds(sizes: list[tuple[bool, in
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_when_a_spill_is_taken_all_that_is_older_is_answered(seed: int) -> None:
+async def test_all_older_items_are_answered_when_a_spill_is_taken(seed: int) -> None:
     """A crash may come at any time: then a spill is durable only with all that was there before it."""
     chance = random.Random(seed)
     outbox, under_way = Outbox(), list[OutboxItem]()

@@ -42,14 +42,16 @@ class Big(Feed):
             yield self.make(self.size, self.read), (self.name, self.read, None)
 
 
-def hub_and_outbox(budget: MemoryBudget) -> tuple[SharedStreamManager, Outbox]:
+def manager_and_outbox(budget: MemoryBudget) -> tuple[SharedStreamManager, Outbox]:
     outbox = Outbox(budget=budget)
 
     def ended(*_: Any) -> None:
         raise AssertionError("a stream ended")
 
-    hub = SharedStreamManager(sink=OutboxSink(outbox, lambda seq: hub.mark_rejected(seq), ended, ended), budget=budget, close_timeout=0.5)
-    return hub, outbox
+    manager = SharedStreamManager(
+        sink=OutboxSink(outbox, lambda seq: manager.mark_rejected(seq), ended, ended), budget=budget, close_timeout=0.5
+    )
+    return manager, outbox
 
 
 async def until_still(feed: Feed) -> None:
@@ -62,21 +64,21 @@ async def until_still(feed: Feed) -> None:
 @pytest.mark.parametrize("make", [line, mapping])
 @pytest.mark.parametrize("size", [2_000, 200_000])
 @pytest.mark.parametrize("readers", ["watch", "python", "both", "away"])
-async def test_what_is_read_and_cannot_be_stored_is_bounded_in_bytes(make: Any, size: int, readers: str) -> None:
+async def test_unstored_events_are_bounded_in_bytes(make: Any, size: int, readers: str) -> None:
     budget = MemoryBudget(2 * MIB)
-    hub, outbox = hub_and_outbox(budget)
+    manager, outbox = manager_and_outbox(budget)
     feed = Big(make, size)
-    hub.hold(KEY)
+    manager.hold(KEY)
     if readers in ("python", "both"):
-        hub.subscribe(trigger_id=2, trigger=reads(feed)(), key=KEY, backlog=Kept())
+        manager.subscribe(trigger_id=2, trigger=reads(feed)(), key=KEY, backlog=Kept())
     if readers == "away":
-        hub.register(trigger_ids=[2], key=KEY)
+        manager.register(trigger_ids=[2], key=KEY)
     if readers != "python":
-        hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
+        manager.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        hub.release(KEY)
+        manager.release(KEY)
         await until_still(feed)
         held, _ = tracemalloc.get_traced_memory()
     finally:
@@ -85,36 +87,36 @@ async def test_what_is_read_and_cannot_be_stored_is_bounded_in_bytes(make: Any, 
     assert budget.used <= budget.limit + budget.limit // 64 + 4 * size
     assert held - before <= budget.limit + budget.limit // 8 + 6 * size, "what it counts is what it holds"
     assert feed.read * size < 3 * budget.limit
-    await hub.stop_all()
-    assert budget.used == outbox.held
+    await manager.stop_all()
+    assert budget.used == outbox.held_bytes
 
 
 async def test_one_message_larger_than_the_budget_passes_alone() -> None:
     budget = MemoryBudget(MIB)
-    hub, outbox = hub_and_outbox(budget)
+    manager, outbox = manager_and_outbox(budget)
     feed = Big(line, 5 * MIB)
-    hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
+    manager.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.n")}, key=KEY)
     for number in range(1, 4):
         [pending] = await outbox.take(10, MIB)
         await until_still(feed)
         assert feed.read == number
         assert pending.seq is not None
-        hub.confirm_persisted([pending.seq])
-    await hub.stop_all()
+        manager.confirm_persisted([pending.seq])
+    await manager.stop_all()
 
 
-async def test_one_stream_that_holds_all_it_may_leaves_room_for_another() -> None:
+async def test_a_stream_at_its_limit_leaves_capacity_for_another() -> None:
     budget = MemoryBudget(8 * MIB)
-    hub, outbox = hub_and_outbox(budget)
+    manager, outbox = manager_and_outbox(budget)
     stuck, other = Big(line, 100_000), Big(line, 100_000, "y")
-    hub.subscribe(trigger_id=2, trigger=reads(stuck)(), key="stuck", backlog=Kept())
+    manager.subscribe(trigger_id=2, trigger=reads(stuck)(), key="stuck", backlog=Kept())
     await until(lambda: stuck.read)
     await until_still(stuck)
-    hub.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(other), id="$.n")}, key=KEY)
+    manager.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(other), id="$.n")}, key=KEY)
     for _ in range(100):
         [pending, *_] = await outbox.take(1, MIB)
         assert pending.seq is not None
-        hub.confirm_persisted([pending.seq])
+        manager.confirm_persisted([pending.seq])
     assert other.read >= 100
-    await hub.stop_all()
-    assert budget.used == outbox.held
+    await manager.stop_all()
+    assert budget.used == outbox.held_bytes

@@ -21,9 +21,10 @@ from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem
+from support.processes.api_twin import ApiTwin
 
 
-class Api:
+class Api(ApiTwin):
     """The part of the api that keeps the books; each call is held until `go`, those in `trouble` raise, `status` answers each receipt."""
 
     def __init__(self, *trouble: Exception, status: str = "stored") -> None:
@@ -48,7 +49,7 @@ class Api:
         items = [BacklogItem(number=n, stream="s", lane="l", position=n, raw="{}", attempts=0) for n in range(after + 1, 6)]
         return BacklogPage(items=items[:limit], depth=5)
 
-    async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
+    async def settle(self, settled: SettleBacklog, trigger_id: int) -> None:
         if self.trouble:
             raise self.trouble.pop(0)
         self.settled.append(settled)
@@ -94,7 +95,7 @@ async def called(api: Api) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_comes_while_a_call_is_in_flight_travels_in_the_next_with_what_was_fired() -> None:
+async def test_receipts_during_a_call_travel_in_the_next_batch() -> None:
     api = Api()
     api.go.clear()
     async with recording(api) as (books, outbox), asyncio.TaskGroup() as lanes:
@@ -110,7 +111,7 @@ async def test_what_comes_while_a_call_is_in_flight_travels_in_the_next_with_wha
     assert [call.epochs for call in api.calls] == [{1: 4}, {1: 4, 2: 5}]
 
 
-async def test_a_receipt_does_not_wait_behind_what_is_queued() -> None:
+async def test_a_receipt_overtakes_queued_items() -> None:
     api = Api()
     api.go.clear()
     async with recording(api) as (books, outbox), asyncio.TaskGroup() as lanes:
@@ -125,7 +126,7 @@ async def test_a_receipt_does_not_wait_behind_what_is_queued() -> None:
         assert [one.lane for one in api.calls[1].receipts] == ["b"]
 
 
-async def test_an_api_that_is_away_is_asked_again() -> None:
+async def test_an_unavailable_api_is_retried() -> None:
     api = Api(ApiUnavailable("503"), ApiUnavailable("503"))
     async with recording(api) as (books, _):
         await books.record(receipt("a", 1, 1))
@@ -138,7 +139,7 @@ async def test_an_old_owner_does_not_advance() -> None:
             await books.record(receipt("a", 1, 1))
 
 
-async def test_a_receipt_that_the_api_refuses_is_refused_alone() -> None:
+async def test_a_refused_receipt_does_not_affect_others() -> None:
     api = Api(ApiRefused("422"), ApiRefused("422"))
     api.go.clear()
     async with recording(api) as (books, _):
@@ -152,7 +153,7 @@ async def test_a_receipt_that_the_api_refuses_is_refused_alone() -> None:
         await books.record(receipt("c", 1, 1))
 
 
-async def test_one_who_waits_no_more_does_not_hurt_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     api = Api()
     api.go.clear()
     async with recording(api) as (books, _):
@@ -164,7 +165,7 @@ async def test_one_who_waits_no_more_does_not_hurt_the_others() -> None:
         await stays
 
 
-async def test_a_trigger_that_went_is_answered_for_under_its_last_epoch() -> None:
+async def test_a_released_trigger_is_answered_under_its_last_epoch() -> None:
     api, leases = Api(), held()
     leases.update({}, [1])
     async with recording(api, leases) as (books, _):
@@ -172,7 +173,7 @@ async def test_a_trigger_that_went_is_answered_for_under_its_last_epoch() -> Non
     assert api.calls[0].epochs == {1: 4, 2: 5}
 
 
-async def test_a_backlog_is_read_and_settled_through_trouble() -> None:
+async def test_a_backlog_is_read_and_settled_despite_api_errors() -> None:
     api = Api(ApiUnavailable("503"))
     backlog = ApiBacklog(cast(TriggererApi, api), 1, held().epoch)
     assert [entry.number for entry in await backlog.fetch(2, 2)] == [3, 4]
@@ -182,7 +183,7 @@ async def test_a_backlog_is_read_and_settled_through_trouble() -> None:
     assert (settled.epoch, [(one.number, one.answer) for one in settled.settled]) == (4, [(3, "fired"), (4, "filtered")])
 
 
-def test_leases_say_what_is_to_start_and_to_stop() -> None:
+def test_lease_changes_give_the_triggers_to_start_and_stop() -> None:
     leases = held()
     now = {2: 6, 3: 1}
     assert leases.changes(now, [1, 7]) == ([2, 3], [2, 1])

@@ -19,9 +19,9 @@ from headrace.core.values.text import MAX_ID_BYTES, is_id, is_storable, storable
 from headrace.errors import ApiRefused
 from headrace.streams.sink import Malformed, Matched, RejectedEvent, Spilled
 from headrace.triggerer.context import EventOrigin, TriggerContext
-from headrace.triggerer.outbox.dead_letters import instead_of, smaller
+from headrace.triggerer.outbox.dead_letters import replacement_for, shortened
 from headrace.triggerer.outbox.outbox import Outbox
-from headrace.triggerer.outbox.sink import OutboxSink, seal
+from headrace.triggerer.outbox.sink import OutboxSink, extract_event
 from headrace.triggerer.process_pools.turn import TurnEnd
 from headrace.triggerer.runner.failure_reporter import FailureReporter
 from headrace.triggerer.runner.leases import Leases
@@ -31,6 +31,7 @@ from headrace.triggers.event import TriggerEvent
 from headrace.triggers.raw_event import RawEvent
 from headrace.wire.control.triggers import FailureRecorded, TriggerFailure
 from headrace.wire.custody.events import DeadLetterItem, EventBatch, EventItem
+from support.processes.api_twin import ApiTwin
 from support.processes.trigger_process import run_alone
 
 
@@ -63,7 +64,7 @@ def test_a_raw_event_with_an_odd_id_becomes_an_event_or_its_own_dead_letter(id: 
 
 
 def test_a_number_that_python_does_not_write_is_a_wrong_field() -> None:
-    answer = seal(BY_ID, {"id": 10**5_000}, b"{}", [7], EventOrigin("stream", "lane", 3))
+    answer = extract_event(BY_ID, {"id": 10**5_000}, b"{}", [7], EventOrigin("stream", "lane", 3))
     assert answer == ("wrong_field", "The event's $.id is not a number of at most 4,300 digits.")
 
 
@@ -81,19 +82,19 @@ def test_half_a_surrogate_pair_is_named() -> None:
         _ = RawEvent(b'{"id": "\\ud83d\\ude00', "lane", 0).value
 
 
-def test_equal_raw_events_without_positions_have_letters_of_their_own() -> None:
+def test_equal_raw_events_without_positions_have_separate_dead_letters() -> None:
     outbox = Outbox()
     raw = RawEvent(b"{", "lane", 0)
     for number in range(5):
         sealer(outbox).malformed(Malformed(number, "stream", "lane", None, raw, "Not JSON.", (7,), f"opening-{number}"))
-        sealer(outbox).refused(RejectedEvent(number, "stream", "lane", None, "{}", 7, "no", f"opening-{number}"))
+        sealer(outbox).rejected(RejectedEvent(number, "stream", "lane", None, "{}", 7, "no", f"opening-{number}"))
     assert len({letter.id for letter in letters(outbox)}) == 10
     again = Outbox()
     sealer(again).malformed(Malformed(9, "stream", "lane", None, raw, "Not JSON.", (7,), "opening-3"))
     assert letters(again)[0].id in {letter.id for letter in letters(outbox)}
 
 
-def test_watches_with_different_envelopes_have_letters_of_their_own() -> None:
+def test_watches_with_different_envelopes_have_separate_dead_letters() -> None:
     outbox = Outbox()
     sealer(outbox).matched(matched("{}", BY_ID, 1, 2))
     sealer(outbox).matched(matched("{}", Envelope(source="s", type="t", id=JsonPath.parse("$.other")), 3))
@@ -101,13 +102,13 @@ def test_watches_with_different_envelopes_have_letters_of_their_own() -> None:
     assert len({letter.id for letter in letters(outbox)}) == 2
 
 
-def test_what_the_api_refuses_has_a_letter_for_each_envelope_and_each_spill() -> None:
+def test_a_refused_item_has_one_dead_letter_per_envelope_and_spill() -> None:
     outbox = Outbox()
     sealer(outbox).matched(matched('{"id": "x"}', BY_ID, 1, 2))
     sealer(outbox).matched(matched('{"id": "x"}', Envelope(source="other", type="t", id=JsonPath.parse("$.id")), 3))
     sealer(outbox).spilled(Spilled(3, "stream", "lane", 3, "{}", (4,), None))
     sealer(outbox).spilled(Spilled(4, "stream", "lane", 3, "{}", (5,), None))
-    refused = [letter for pending in outbox if (letter := instead_of(pending.item, "too large")) is not None]
+    refused = [letter for pending in outbox if (letter := replacement_for(pending.item, "too large")) is not None]
     assert [letter.triggers for letter in refused] == [[1, 2], [3], [4], [5]]
     assert len({letter.id for letter in refused}) == 4
 
@@ -121,7 +122,7 @@ def test_every_text_has_an_id_of_its_own(text: str) -> None:
     assert len(storable_id(text).encode()) <= MAX_ID_BYTES
 
 
-def test_the_small_form_is_the_smallest() -> None:
+def test_a_short_dead_letter_has_no_shorter_form() -> None:
     given: dict[str, Any] = {
         "id": "a\0" * 900,
         "kind": "failed",
@@ -130,8 +131,8 @@ def test_the_small_form_is_the_smallest() -> None:
         "lane": "\udcff",
         "raw": "\0" * 10**6,
     }
-    letter = smaller(DeadLetterItem.model_construct(**given, position=2**70, triggers=[7], attempts=2**70, traceback=["\ud800"]))
-    assert smaller(letter) == letter
+    letter = shortened(DeadLetterItem.model_construct(**given, position=2**70, triggers=[7], attempts=2**70, traceback=["\ud800"]))
+    assert shortened(letter) == letter
     assert len(letter.model_dump_json()) < 20_000
 
 
@@ -224,7 +225,7 @@ async def test_a_usual_trigger_event_becomes_an_event() -> None:
     assert len(outbox) == 1
 
 
-async def test_what_is_no_trigger_event_is_a_fault_of_the_trigger() -> None:
+async def test_a_value_other_than_a_trigger_event_fails_the_trigger() -> None:
     end = await run_alone(Own({"a": 1}), Outbox())
     assert type(end.error).__name__ == "TypeError"
     assert "yielded a dict" in str(end.error)
@@ -235,13 +236,13 @@ class Mute(Exception):
         raise RuntimeError("not printable")
 
 
-class Api:
+class Api(ApiTwin):
     def __init__(self) -> None:
         self.failures: list[TriggerFailure] = []
 
-    async def failure(self, trigger_id: int, failure: TriggerFailure) -> FailureRecorded:
+    async def failure(self, failure: TriggerFailure, trigger_id: int) -> FailureRecorded:
         self.failures.append(failure)
-        return FailureRecorded(verdict="restart", retry_in=0, restarts=1)
+        return FailureRecorded(decision="restart", retry_in=0, restarts=1)
 
 
 ODD_ERRORS = [
@@ -256,7 +257,7 @@ ODD_ERRORS = [
 
 
 @pytest.mark.parametrize("number", range(len(ODD_ERRORS)))
-async def test_every_exception_can_be_told(number: int) -> None:
+async def test_every_exception_can_be_reported(number: int) -> None:
     api = Api()
     await FailureReporter(api, Leases())(TriggerContext(7, "odd", "log"), ODD_ERRORS[number])  # type: ignore[arg-type]
     (failure,) = api.failures
@@ -264,12 +265,12 @@ async def test_every_exception_can_be_told(number: int) -> None:
     assert all(is_storable(text) for text in (failure.type, failure.message, *failure.traceback))
 
 
-async def test_failures_of_triggers_that_have_left_are_forgotten() -> None:
+async def test_failure_counters_of_released_triggers_are_dropped() -> None:
     api, leases = Api(), Leases()
     failures = FailureReporter(api, leases)  # type: ignore[arg-type]
     for number in range(1_500):  # deferred runs: each is a trigger that fails once and leaves
-        leases.update({number: 1, 9_999: 1}, gone=[number - 1])
-        leases.forget(())
+        leases.update({number: 1, 9_999: 1}, released=[number - 1])
+        leases.drop_released(())
         await failures(TriggerContext(number, "odd", "log"), ValueError("no"))
     await failures(TriggerContext(9_999, "odd", "log"), ValueError("no"))
     await failures(TriggerContext(9_999, "odd", "log"), ValueError("no"))
@@ -277,7 +278,12 @@ async def test_failures_of_triggers_that_have_left_are_forgotten() -> None:
     assert len(failures._numbers) <= 1_001
 
 
-MAY = ["/execution/triggers/events", "/execution/streams/marks?stream=a/../b", "/execution/connections/a%20b", "/execution/variables/a..b"]
+MAY = [
+    "/execution/triggers/events",
+    "/execution/streams/offsets?a=a/../b",
+    "/execution/connections/a%20b",
+    "/execution/variables/a..b",
+]
 MAY_NOT = [
     "/execution/jobs/1/complete",
     "/execution/./jobs/1/complete",
@@ -298,11 +304,11 @@ MAY_NOT = [
 
 
 @pytest.mark.parametrize("path", [*MAY, *MAY_NOT])
-def test_a_runner_calls_no_path_of_jobs_however_it_is_written(path: str) -> None:
+def test_a_runner_cannot_call_job_paths_in_any_spelling(path: str) -> None:
     assert _may(path) is (path in MAY)
 
 
-async def test_a_request_that_no_api_would_take_is_refused_before_it_is_sent() -> None:
+async def test_a_too_large_request_is_refused_before_it_is_sent() -> None:
     client = TriggererClient("http://127.0.0.1:1", key="k")
     try:
         event = EventItem(id="a", source="s", type="t", subject="\ud800", payload="{}", firings=[1])

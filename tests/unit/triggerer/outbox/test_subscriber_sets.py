@@ -12,14 +12,15 @@ from headrace.core.ledger.subscriber_sets import digest_of, digest_text, subscri
 from headrace.errors import ApiRefused
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.triggerer.outbox.outbox import Outbox, triggers_of
-from headrace.triggerer.outbox.receipt_recorder import FEW_OWED, ApiReceiptRecorder
+from headrace.triggerer.outbox.receipt_recorder import MAX_NAMED_TRIGGERS, ApiReceiptRecorder
 from headrace.triggerer.outbox.subscriber_sets import SubscriberSets
 from headrace.wire.custody.events import ReceiptStatus
 from headrace.wire.custody.receipts import MAX_MEMBERS, SubscriberSetDefined, SubscriberSetDefinition
 from headrace.wire.custody.receipts import Receipt as WireReceipt
+from support.processes.api_twin import ApiTwin
 
 
-class Api:
+class Api(ApiTwin):
     """Knows subscriber sets; `known` has the members of each by its digest."""
 
     def __init__(self) -> None:
@@ -54,37 +55,37 @@ def test_the_digest_of_a_difference_is_that_of_the_set() -> None:
     assert subscriber_set_digest([], [1, 2], subscriber_set_digest([2, 1])) == 0
 
 
-async def test_a_set_costs_what_it_differs_from_the_one_before() -> None:
+async def test_a_subscriber_set_costs_its_difference_from_the_previous() -> None:
     api = Api()
     made = subscriber_sets(api)
     many = tuple(range(1, 2 * MAX_MEMBERS + 2))
-    first = await made.defined("s", many)
+    first = await made.define("s", many)
     assert api.known[first] == frozenset(many)
     assert [len(call.joined) for call in api.calls] == [MAX_MEMBERS, MAX_MEMBERS, 1]
-    assert await made.defined("s", many) == await made.defined("s", (*many,)) == first
-    second = await made.defined("s", (*many[1:], 50_000))
-    assert await made.defined("s", many) == first
+    assert await made.define("s", many) == await made.define("s", (*many,)) == first
+    second = await made.define("s", (*many[1:], 50_000))
+    assert await made.define("s", many) == first
     assert [(call.joined, call.departed) for call in api.calls[3:]] == [([50_000], [1])]
     assert api.known[second] == {*many[1:], 50_000}
 
 
-async def test_many_who_ask_at_once_define_it_once() -> None:
+async def test_concurrent_callers_define_a_set_once() -> None:
     api = Api()
     made = subscriber_sets(api)
-    assert len(set(await asyncio.gather(*(made.defined("s", (1, 2, 3)) for _ in range(20))))) == 1
+    assert len(set(await asyncio.gather(*(made.define("s", (1, 2, 3)) for _ in range(20))))) == 1
     assert len(api.calls) == 1
 
 
-async def test_where_the_base_is_not_known_any_more_the_whole_set_is_defined() -> None:
+async def test_the_whole_set_is_defined_if_its_base_is_unknown() -> None:
     api = Api()
     made = subscriber_sets(api)
-    await made.defined("s", (1, 2))
+    await made.define("s", (1, 2))
     api.forget()
-    digest = await made.defined("s", (1, 2, 3))
+    digest = await made.define("s", (1, 2, 3))
     assert api.known[digest] == {1, 2, 3}
 
 
-class Books(ApiReceiptRecorder):
+class Recorder(ApiReceiptRecorder):
     """A recorder whose receipts are answered by `api`, as the uploader would."""
 
     def __init__(self, api: Api) -> None:
@@ -92,34 +93,34 @@ class Books(ApiReceiptRecorder):
         self.api = api
         self.sent: list[WireReceipt] = []
 
-    async def _stored(self, receipt: WireReceipt) -> ReceiptStatus:
+    async def _store(self, receipt: WireReceipt) -> ReceiptStatus:
         self.sent.append(receipt)
         return "stored" if receipt.subscriber_set in self.api.known else "unknown_subscriber_set"
 
 
-async def test_a_receipt_names_a_few_one_by_one_and_many_by_their_subscriber_set() -> None:
-    books = Books(Api())
-    few, many = tuple(range(FEW_OWED)), tuple(range(FEW_OWED + 1))
+async def test_a_receipt_names_many_triggers_by_their_subscriber_set() -> None:
+    recorder = Recorder(Api())
+    few, many = tuple(range(MAX_NAMED_TRIGGERS)), tuple(range(MAX_NAMED_TRIGGERS + 1))
     for owed in (few, many):
-        await books.record(Receipt("s", "x", None, 1, 1, owed, (TriggerAnswers(7, fired=1),)))
-    assert [(len(one.owed), one.subscriber_set is None) for one in books.sent] == [(FEW_OWED, True), (0, False)]
-    assert list(triggers_of(books.sent[1])) == [7]
+        await recorder.record(Receipt("s", "x", None, 1, 1, owed, (TriggerAnswers(7, fired=1),)))
+    assert [(len(one.owed), one.subscriber_set is None) for one in recorder.sent] == [(MAX_NAMED_TRIGGERS, True), (0, False)]
+    assert list(triggers_of(recorder.sent[1])) == [7]
 
 
 async def test_a_subscriber_set_that_was_merged_is_defined_again() -> None:
     api = Api()
-    books = Books(api)
+    recorder = Recorder(api)
     receipt = Receipt("s", "x", None, 1, 1, tuple(range(100)), ())
-    await books.record(receipt)
+    await recorder.record(receipt)
     api.forget()
-    await books.record(receipt)
-    assert len(books.sent) == 3
+    await recorder.record(receipt)
+    assert len(recorder.sent) == 3
 
 
-async def test_an_api_that_never_knows_a_subscriber_set_is_not_asked_for_ever() -> None:
+async def test_repeated_definitions_of_an_unknown_subscriber_set_end() -> None:
     class Forgetful(Api):
         async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
             return SubscriberSetDefined(defined=True)
 
     with pytest.raises(ApiRefused, match="does not take the receipt"):
-        await Books(Forgetful()).record(Receipt("s", "x", None, 1, 1, tuple(range(100)), ()))
+        await Recorder(Forgetful()).record(Receipt("s", "x", None, 1, 1, tuple(range(100)), ()))

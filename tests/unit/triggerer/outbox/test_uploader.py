@@ -12,7 +12,7 @@ from headrace import retry
 from headrace.errors import ApiError, ApiRefused, ApiUnavailable, Fenced
 from headrace.triggerer.outbox import uploader as uploading
 from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem
-from headrace.triggerer.outbox.uploader import Storing, Uploader
+from headrace.triggerer.outbox.uploader import BatchStore, Uploader
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.events import BatchStored, DeadLetterItem, EventBatch, EventItem
@@ -76,7 +76,7 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry.Backoff, "next", lambda *_: 0.0)
 
 
-async def upload(api: Storing, pendings: list[OutboxItem]) -> Ledger:
+async def upload(api: BatchStore, pendings: list[OutboxItem]) -> Ledger:
     outbox, ledger = Outbox(), Ledger(range(len(pendings)))
     for pending in pendings:
         outbox.put(pending)
@@ -90,7 +90,7 @@ async def upload(api: Storing, pendings: list[OutboxItem]) -> Ledger:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_everything_is_stored_once_and_confirmed_once_through_any_trouble(seed: int) -> None:
+async def test_everything_is_stored_and_confirmed_once_despite_any_errors(seed: int) -> None:
     chance = random.Random(seed)
     poison = set(chance.sample(range(300), k=chance.randrange(0, 4)))
     api = FlakyApi(seed, trouble=0.4)
@@ -99,7 +99,7 @@ async def test_everything_is_stored_once_and_confirmed_once_through_any_trouble(
     assert {letter.position for letter in api.letters.values()} == poison == ledger.rejected, f"seed {seed}"
 
 
-async def test_items_that_come_while_a_batch_is_in_flight_travel_together() -> None:
+async def test_items_added_during_a_batch_share_the_next_one() -> None:
     api = FlakyApi(0, trouble=0.0)
     outbox, ledger = Outbox(), Ledger(range(100))
     outbox.put(item(0))
@@ -139,7 +139,7 @@ async def test_a_fenced_item_stays_owed_and_the_others_are_confirmed() -> None:
     task.cancel()
 
 
-async def test_what_was_fenced_is_sent_again_once_the_leases_are_others() -> None:
+async def test_fenced_items_are_resent_under_new_leases() -> None:
     leases = Leases()
     sent: list[dict[int, int]] = []
 
@@ -157,13 +157,13 @@ async def test_what_was_fenced_is_sent_again_once_the_leases_are_others() -> Non
     while not sent:
         await asyncio.sleep(0)
     leases.update({7: 2})
-    uploader.again()
+    uploader.resend_fenced()
     await ledger.done.wait()
     task.cancel()
     assert sent == [{7: 1}, {7: 2}]
 
 
-async def test_what_is_fenced_counts_as_unanswered_and_in_memory_until_no_lease_can_store_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fenced_items_stay_pending_until_no_lease_covers_them(monkeypatch: pytest.MonkeyPatch) -> None:
     leases = Leases()
     fenced = asyncio.Event()
 
@@ -181,26 +181,26 @@ async def test_what_is_fenced_counts_as_unanswered_and_in_memory_until_no_lease_
     await fenced.wait()
     while not outbox.fenced:
         await asyncio.sleep(0)
-    assert (len(outbox), outbox.held > 5_000) == (0, True)
-    assert uploader.unanswered([7, 8, 9]) == {7, 8}
+    assert (len(outbox), outbox.held_bytes > 5_000) == (0, True)
+    assert uploader.pending_triggers([7, 8, 9]) == {7, 8}
     uploader.drop_stale()
-    assert uploader.unanswered([7]) == {7}, "7 is still held: its new lease may be on the way"
+    assert uploader.pending_triggers([7]) == {7}, "7 is still held: its new lease may be on the way"
     with monkeypatch.context() as later:
         later.setattr(uploading, "MAX_FENCED_SECONDS", 0.0)
-        assert uploader.unanswered([7, 8]) == set(), "nobody waits for it for ever"
-    leases.update({8: 2}, gone=[7])
-    leases.forget([])
+        assert uploader.pending_triggers([7, 8]) == set(), "nobody waits for it for ever"
+    leases.update({8: 2}, released=[7])
+    leases.drop_released([])
     uploader.drop_stale()
-    assert (list(outbox.fenced), outbox.held, uploader.unanswered([7, 8])) == ([], 0, set())
+    assert (list(outbox.fenced), outbox.held_bytes, uploader.pending_triggers([7, 8])) == ([], 0, set())
     task.cancel()
 
 
-async def test_the_outbox_lets_a_lone_trigger_wait_for_room() -> None:
+async def test_a_trigger_that_polls_alone_waits_for_outbox_capacity() -> None:
     outbox = Outbox(bound=2)
     outbox.put(item(0))
-    await outbox.room()
+    await outbox.wait_capacity()
     outbox.put(item(1))
-    waiting = asyncio.create_task(outbox.room())
+    waiting = asyncio.create_task(outbox.wait_capacity())
     await asyncio.sleep(0)
     assert not waiting.done()
     assert [pending.seq for pending in await outbox.take(1, 10**6)] == [0]
@@ -262,7 +262,7 @@ async def test_an_api_that_fails_on_everything_is_waited_for_and_no_event_become
     assert not ledger.rejected
 
 
-async def test_what_answers_in_the_place_of_the_api_is_waited_for() -> None:
+async def test_a_foreign_server_at_the_apis_address_is_waited_for() -> None:
     answers = [ApiError("It answered, but not as a Headrace api does.")] * 5
     api = PickyApi(lambda _: answers.pop() if answers else None)
     await upload(api, [item(number) for number in range(3)])
@@ -270,7 +270,7 @@ async def test_what_answers_in_the_place_of_the_api_is_waited_for() -> None:
     assert not api.letters()
 
 
-async def test_a_dead_letter_that_is_refused_is_kept_in_a_smaller_form() -> None:
+async def test_a_refused_dead_letter_is_stored_in_its_short_form() -> None:
     def refuses(item: Item) -> Exception | None:
         return ApiRefused("too large") if isinstance(item, DeadLetterItem) and (len(item.raw) > 1000 or "\0" in item.id) else None
 
@@ -295,7 +295,7 @@ async def test_a_spill_that_is_refused_becomes_a_dead_letter_of_its_triggers() -
     assert ledger.rejected == {0}
 
 
-async def test_what_was_fenced_is_stored_before_what_was_fired_after_it() -> None:
+async def test_fenced_items_are_stored_before_later_items() -> None:
     leases = Leases()
     stored: list[str] = []
     fenced = asyncio.Event()
@@ -319,7 +319,7 @@ async def test_what_was_fenced_is_stored_before_what_was_fired_after_it() -> Non
     for number in range(2, 6):
         outbox.put(item(number))
     leases.update({7: 2})
-    uploader.again()
+    uploader.resend_fenced()
     await ledger.done.wait()
     task.cancel()
     assert stored == [f"e{number}" for number in range(6)]
@@ -356,13 +356,13 @@ async def test_a_spill_waits_for_a_fenced_one_of_its_trigger_and_others_do_not()
         await asyncio.sleep(0)
     assert stored == [2]
     leases.update({7: 1, 8: 2})
-    uploader.again()
+    uploader.resend_fenced()
     await ledger.done.wait()
     task.cancel()
     assert stored == [2, 0, 1, 3]
 
 
-async def test_what_was_fenced_goes_back_to_its_place_among_spills_too() -> None:
+async def test_fenced_spills_return_to_their_position() -> None:
     outbox = Outbox()
     spill = [OutboxItem(SpillItem(stream="u", lane="l", position=number, raw="{}", triggers=[7]), number) for number in range(4)]
     events = [item(number) for number in range(10, 14)]
@@ -374,7 +374,7 @@ async def test_what_was_fenced_goes_back_to_its_place_among_spills_too() -> None
     assert [pending.seq for pending in outbox] == [10, 11, 12, 13, 20, 0, 1, 2, 3]
 
 
-async def test_events_are_stored_while_spills_are_under_way() -> None:
+async def test_events_are_stored_while_spills_are_in_flight() -> None:
     stored = asyncio.Event()
 
     class SlowWithSpills:
@@ -399,7 +399,7 @@ async def test_events_are_stored_while_spills_are_under_way() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_no_spill_is_durable_before_what_is_older_whatever_the_api_does(seed: int) -> None:
+async def test_no_spill_is_durable_before_older_items_whatever_the_api_does(seed: int) -> None:
     chance = random.Random(seed)
     durable: list[int] = []
 

@@ -75,13 +75,13 @@ class Away:
         self.outbox = Outbox(budget=self.budget)
         self.pool: ProducerProcesses = local_producers()
         self.remotes: list[RemoteProducer] = []
-        sink = OutboxSink(self.outbox, lambda seq: self.hub.mark_rejected(seq), self._ended, self._ended)
-        self.hub = SharedStreamManager(sink=sink, budget=self.budget, close_timeout=0.5, make_producer=self._make)
+        sink = OutboxSink(self.outbox, lambda seq: self.manager.mark_rejected(seq), self._ended, self._ended)
+        self.manager = SharedStreamManager(sink=sink, budget=self.budget, close_timeout=0.5, make_producer=self._make)
 
     def open(self, streams: int) -> None:
         for number in range(streams):
             key = f"s{number}"
-            self.hub.watch(triggers={number + 1: WatchTrigger(upstream=MemoryUpstream(key))}, key=key)
+            self.manager.watch(triggers={number + 1: WatchTrigger(upstream=MemoryUpstream(key))}, key=key)
 
     async def until_still(self) -> None:
         read = -1
@@ -91,16 +91,16 @@ class Away:
 
     async def store(self, most: int) -> int:
         taken = await self.outbox.take(most, MIB)
-        self.hub.confirm_persisted([one.seq for one in taken if one.seq is not None])
+        self.manager.confirm_persisted([one.seq for one in taken if one.seq is not None])
         return len(taken)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        await self.hub.stop_all()
+        await self.manager.stop_all()
         await self.pool.close()
-        assert any(raised) or self.budget.used == self.outbox.held
+        assert any(raised) or self.budget.used == self.outbox.held_bytes
 
     @property
     def held_by_producers(self) -> int:
@@ -118,7 +118,7 @@ class Away:
 
 
 @pytest.mark.parametrize(("streams", "size"), [(64, 256 * KIB), (64, 4 * KIB), (200, 100), (16, 3 * MIB)])
-async def test_what_is_read_ahead_while_the_api_is_away_is_in_the_budget(streams: int, size: int) -> None:
+async def test_read_ahead_during_an_api_outage_counts_in_the_budget(streams: int, size: int) -> None:
     async with Away(16 * MIB, size) as away:
         away.open(streams)
         await away.until_still()
@@ -141,11 +141,11 @@ async def test_a_message_larger_than_the_budget_passes_alone_on_each_of_many_str
         assert all(one.count > 1 for one in Endless.read), "none starves"
 
 
-async def test_a_stream_that_is_not_read_on_does_not_keep_others_from_reading() -> None:
+async def test_a_paused_stream_does_not_block_other_streams() -> None:
     async with Away(8 * MIB, 64 * KIB) as away:
         away.open(1)
         await away.until_still()
-        away.hub.watch(triggers={9: WatchTrigger(upstream=MemoryUpstream("other"))}, key="other")
+        away.manager.watch(triggers={9: WatchTrigger(upstream=MemoryUpstream("other"))}, key="other")
         await away.until_still()
         first, other = Endless.read
         assert first.count * Endless.size <= away.budget.limit
@@ -154,7 +154,7 @@ async def test_a_stream_that_is_not_read_on_does_not_keep_others_from_reading() 
             await asyncio.sleep(0)
 
 
-async def test_a_stream_that_waits_for_room_keeps_no_message_beside_what_is_to_be_stored() -> None:
+async def test_a_stream_waiting_for_capacity_retains_no_extra_message() -> None:
     async with Away(MIB, 2 * MIB) as away:
         away.open(3)
         await away.until_still()

@@ -106,7 +106,7 @@ async def read(producer: RemoteProducer, count: int) -> tuple[AsyncIterator[Any]
         return stream, [await anext(stream) for _ in range(count)]
 
 
-async def test_lanes_positions_and_payloads_are_the_producers(feed: list[tuple[Any, Any]]) -> None:
+async def test_lanes_positions_and_payloads_come_from_the_producer(feed: list[tuple[Any, Any]]) -> None:
     feed += [({"n": n}, ("ab"[n % 2], n)) for n in range(6)]
     pool = local_producers()
     producer = remote(pool)
@@ -127,7 +127,7 @@ async def test_lanes_positions_and_payloads_are_the_producers(feed: list[tuple[A
     await pool.close()
 
 
-async def test_what_advance_raises_is_raised_and_what_is_cancelled_is_cancelled_there(feed: list[tuple[Any, Any]]) -> None:
+async def test_errors_and_cancellations_of_advance_cross_the_processes(feed: list[tuple[Any, Any]]) -> None:
     feed += [({"n": 0}, ("fails", 0)), ({"n": 1}, ("hangs", 1))]
     pool = local_producers()
     producer = remote(pool)
@@ -142,7 +142,7 @@ async def test_what_advance_raises_is_raised_and_what_is_cancelled_is_cancelled_
     await pool.close()
 
 
-async def test_a_lane_that_cannot_be_told_is_the_trouble_of_its_raw_event(feed: list[tuple[Any, Any]]) -> None:
+async def test_an_error_in_get_advance_lane_fails_only_its_raw_event(feed: list[tuple[Any, Any]]) -> None:
     feed += [({"n": 0}, ("nowhere", 0)), ({"n": 1}, ("a", 1.5)), ({"n": 2}, ("a", 2))]
     pool = local_producers()
     producer = remote(pool)
@@ -155,7 +155,7 @@ async def test_a_lane_that_cannot_be_told_is_the_trouble_of_its_raw_event(feed: 
     await pool.close()
 
 
-async def test_it_reads_ahead_only_so_far(feed: list[tuple[Any, Any]]) -> None:
+async def test_read_ahead_is_limited(feed: list[tuple[Any, Any]]) -> None:
     feed += [({"n": n}, ("a", n)) for n in range(5000)]
     pool = local_producers()
     producer = remote(pool)
@@ -169,16 +169,16 @@ async def test_it_reads_ahead_only_so_far(feed: list[tuple[Any, Any]]) -> None:
     await pool.close()
 
 
-async def test_the_others_of_a_blocked_process_begin_again_in_another(feed: list[tuple[Any, Any]]) -> None:
+async def test_other_producers_of_a_blocked_process_restart_in_another(feed: list[tuple[Any, Any]]) -> None:
     pool = local_producers()
     good, bad = remote(pool, "good"), remote(pool, "bad")
     feed += [({"n": 0}, ("a", 0))]
     streams = [(await read(one, 1))[0] for one in (good, bad)]
     (process,) = {pool._assigned[one.trigger_id] for one in (good, bad)}
     local = cast(LocalProcess, process._process)
-    local.pulse = type(local.pulse)()
-    local.pulse.numbers[1] = bad.trigger_id
-    pool.is_silent(process, 0.6)
+    local.heartbeat = type(local.heartbeat)()
+    local.heartbeat.numbers[1] = bad.trigger_id
+    pool.on_stalled(process, 0.6)
     for stream in streams:
         with pytest.raises(StreamMoved):
             await anext(stream)
@@ -197,7 +197,7 @@ def note() -> Note:
     return found
 
 
-def test_a_raw_event_arrives_without_a_class_of_a_users() -> None:
+def test_a_raw_event_arrives_without_users_classes() -> None:
     plain = {"n": 1, "list": [1.5, None, "x"]}
     assert unpack(pack(plain, "a", 1)) == plain
     text = unpack(pack(RawEvent(b"{}", "a", 7), "a", 7))
@@ -221,7 +221,7 @@ STRANGE = [lambda: 0, {"n": object()}, RawEvent(NO_BYTES, "a", 1), RawEvent(b"{}
 
 
 @pytest.mark.parametrize("raw", STRANGE)
-def test_whatever_a_raw_event_is_like_it_arrives(raw: Any) -> None:
+def test_any_raw_event_arrives(raw: Any) -> None:
     packed = pack(raw, "a", 1)
     arrived = unpack(msgspec.msgpack.decode(msgspec.msgpack.encode(packed), type=type(packed)))
     assert isinstance(arrived, PackedEvent | dict | RawEvent)

@@ -24,14 +24,14 @@ __all__ = ["upstream", "waits"]
 
 
 def process_of(runner: Runner, trigger_id: int) -> TriggerProcess:
-    return runner._processes._at[trigger_id]
+    return runner._processes._assigned[trigger_id]
 
 
 def at_work(process: TriggerProcess, trigger_id: int) -> LocalProcess:
-    """Let the pulse of the process show that this trigger's code holds the loop (0: none's does)."""
+    """Let the heartbeat of the process show that this trigger's code holds the loop (0: none's does)."""
     local = cast(LocalProcess, process._process)
-    local.pulse = SharedHeartbeat()  # its own one would be cleared by the tasks that end with it, which a signal ends at once
-    local.pulse.numbers[1] = trigger_id
+    local.heartbeat = SharedHeartbeat()  # its own one would be cleared by the tasks that end with it, which a signal ends at once
+    local.heartbeat.numbers[1] = trigger_id
     return local
 
 
@@ -45,7 +45,7 @@ async def test_the_others_leave_a_process_that_is_blocked(upstream: Memory, wait
         await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
         blocked = process_of(runner, 1)
         at_work(blocked, 1)
-        runner._processes.is_silent(blocked, 0.6)
+        runner._processes.on_stalled(blocked, 0.6)
         assert process_of(runner, 1) is blocked
         assert process_of(runner, 2) is not blocked
         at_work(blocked, 0)
@@ -61,13 +61,13 @@ async def test_only_a_process_that_a_trigger_of_it_blocks_gets_a_lower_priority(
         await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
         blocked, processes = process_of(runner, 1), runner._processes
         local = at_work(blocked, 0)
-        processes.is_silent(blocked, 0.6)
+        processes.on_stalled(blocked, 0.6)
         assert local.lowered == 0, "nobody knows that it is one of its triggers"
         at_work(blocked, 1)
-        processes.is_silent(blocked, 0.4)
+        processes.on_stalled(blocked, 0.4)
         assert local.lowered == 0
         for seconds in (0.6, 0.7):
-            processes.is_silent(blocked, seconds)
+            processes.on_stalled(blocked, seconds)
         assert local.lowered == 1
         assert cast(LocalProcess, process_of(runner, 2)._process).lowered == 0
 
@@ -77,7 +77,7 @@ async def test_a_process_with_one_trigger_gets_a_lower_priority_too(upstream: Me
     async with running(api, workload(1, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == 40)
         local = at_work(process_of(runner, 1), 1)
-        runner._processes.is_silent(process_of(runner, 1), 0.6)
+        runner._processes.on_stalled(process_of(runner, 1), 0.6)
         assert local.lowered == 1
 
 
@@ -93,7 +93,7 @@ async def test_a_trigger_that_ends_its_process_is_alone_from_then_on(upstream: M
     assert len(api.events) == 160
 
 
-async def test_where_nobody_knows_who_ended_it_they_are_divided(upstream: Memory, waits: list[int]) -> None:
+async def test_triggers_of_a_process_that_ended_for_an_unknown_reason_are_divided(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, *(workload(one, upstream) for one in (1, 2, 3))) as runner:
         await until(lambda: all(len(api.fired(one)) == 40 for one in (1, 2, 3)))
@@ -108,17 +108,17 @@ async def test_where_nobody_knows_who_ended_it_they_are_divided(upstream: Memory
     assert len(api.events) == 240
 
 
-async def test_what_a_trigger_was_at_is_charged_only_where_it_had_read_nothing_ahead(upstream: Memory, waits: list[int]) -> None:
+async def test_a_failure_is_charged_only_if_nothing_was_read_ahead(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream), workload(2, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
         first = process_of(runner, 1)
         (turn,) = [turn for turn in first.turns.values() if turn.trigger_id == 1]
         local = at_work(first, 1)
-        runner._processes.is_silent(first, 0.6)
+        runner._processes.on_stalled(first, 0.6)
         assert not turn.is_exact, "that it blocks does not change what it has read"
         local.kill()
-        await until(lambda: (now := runner._processes._at.get(1)) is not None and now is not first and bool(now.turns))
+        await until(lambda: (now := runner._processes._assigned.get(1)) is not None and now is not first and bool(now.turns))
         assert [turn.is_exact for turn in process_of(runner, 1).turns.values()] == [True]
     assert api.failed == [(1, "RunnerDied")]
 
@@ -126,13 +126,13 @@ async def test_what_a_trigger_was_at_is_charged_only_where_it_had_read_nothing_a
 class Owner:
     """Does nothing with what becomes of a process."""
 
-    def is_ready(self, process: TriggerProcess) -> None: ...
+    def on_ready(self, process: TriggerProcess) -> None: ...
 
-    def is_silent(self, process: TriggerProcess, seconds: float) -> None: ...
+    def on_stalled(self, process: TriggerProcess, seconds: float) -> None: ...
 
-    def is_lost(self, process: TriggerProcess, reason: str, culprit: int | None, blocked: Blocked | None) -> None: ...
+    def on_lost(self, process: TriggerProcess, reason: str, blamed: int | None, blocked: Blocked | None) -> None: ...
 
-    def took_steps(self) -> None: ...
+    def on_steps(self) -> None: ...
 
 
 class Filling:
@@ -151,8 +151,8 @@ class Filling:
         self.delivered.append(item)
 
 
-async def test_what_many_triggers_are_to_read_at_once_goes_in_frames_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.triggerer.ipc.messages.MOST_BYTES", 20_000)
+async def test_raw_events_for_many_triggers_are_sent_in_bounded_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.triggerer.ipc.messages.MAX_FRAME_BYTES", 20_000)
     monkeypatch.setattr("headrace.triggerer.process_pools.trigger_process.MAX_BATCH_BYTES", 10_000)
     process = TriggerProcess(start_local, cast(Forwarder, None), Owner(), WatchdogPolicy(), str, lambda: None)
     await until(lambda: process.ready)

@@ -10,7 +10,7 @@ from headrace.errors import StreamEnded
 from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.subscribers.subscription import Subscription, SubscriptionContext
 from headrace.triggerer.exception_text import Failure
-from headrace.triggerer.ipc.trigger_messages import Close, Command, Ended, Fired, Next, Refused, Reset, Step
+from headrace.triggerer.ipc.trigger_messages import Close, Command, Ended, Fired, Next, Rejected, Reset, Step
 from headrace.triggerer.process_pools.turn import Batch, ProcessTurn, Turn, TurnEnd
 from headrace.triggerer.user_process.remote_stream import RemoteStream, unpack
 
@@ -29,14 +29,14 @@ class Wire:
         ties = SubscriptionContext(
             self.ledger, lambda: 0.0, lambda: None, lambda reader, _: self.ledger.reject(reader), True, DeliveryIds()
         )
-        self.mailbox = Subscription(self.reader, ties)
+        self.subscription = Subscription(self.reader, ties)
         self.fired: list[tuple[bytes | None, int | None]] = []
         self.ends: list[TurnEnd] = []
         self.steps: list[Step] = []
         self.commands: list[Command] = []
         self.is_blocked = False
         self.stream = RemoteStream(TURN, "stream", self.steps.append, acks=True)
-        self.turn = Turn(TURN, 7, self.mailbox, carrier=self, fire=self._fire, on_end=self.ends.append, exact=False)
+        self.turn = Turn(TURN, 7, self.subscription, carrier=self, fire=self._fire, on_end=self.ends.append, exact=False)
         self.publish(count)
 
     def send(self, command: Command) -> None:
@@ -55,11 +55,11 @@ class Wire:
         for step in steps:
             match step:
                 case Next():
-                    self.turn.next(step)
+                    self.turn.requested(step)
                 case Fired():
                     self.turn.fired(step)
-                case Refused():
-                    self.turn.refused(step)
+                case Rejected():
+                    self.turn.rejected(step)
                 case Ended():
                     self.turn.ended(step)
 
@@ -95,8 +95,7 @@ class Wire:
 
     def fire(self, raw: int) -> None:
         """Let the filter yield an event."""
-        fields = (None, None, None, None, None, None)
-        self.steps.append(Fired(TURN, self.stream.generation, str(raw).encode(), *fields))
+        self.steps.append(Fired(TURN, self.stream.generation, str(raw).encode(), {}))
 
     def fail(self) -> None:
         """Let the filter raise."""
@@ -105,7 +104,7 @@ class Wire:
     @property
     def position(self) -> int | None:
         """The position that the books say that the filter is at."""
-        origin = self.mailbox.origin
+        origin = self.subscription.origin
         return None if origin is None else origin.position
 
     def _fire(self, fired: Fired) -> None:
@@ -125,14 +124,14 @@ async def spilled() -> Wire:
     return wire
 
 
-async def test_what_is_fired_after_a_reset_for_the_raw_event_before_it_is_dropped() -> None:
+async def test_an_event_fired_after_a_reset_for_an_older_raw_event_is_dropped() -> None:
     wire = await spilled()
     wire.fire(1)
     wire.hear()
     assert wire.fired == [(b"0", 0)]
 
 
-async def test_what_comes_after_a_reset_fires_for_itself() -> None:
+async def test_a_raw_event_after_a_reset_fires_its_own_event() -> None:
     wire = await spilled()
     wire.ledger.catch_up(wire.reader)
     wire.ledger.go_live(wire.reader)
@@ -147,29 +146,29 @@ async def test_what_comes_after_a_reset_fires_for_itself() -> None:
     assert wire.fired == [(b"0", 0), (b"10", 10), (b"11", 11)]
 
 
-async def test_a_refusal_after_a_reset_of_the_raw_event_before_it_is_dropped() -> None:
+async def test_a_rejection_after_a_reset_of_an_older_raw_event_is_dropped() -> None:
     wire = await spilled()
     wire.ledger.catch_up(wire.reader)
     wire.ledger.go_live(wire.reader)
     wire.publish(1, begin=10)
     wire.deliver()
     assert wire.position == 10
-    assert wire.stream.refuse("no")
+    assert wire.stream.reject("no")
     wire.hear()
     assert wire.ledger.bind(wire.reader) is not None, "the refusal went to another raw event"
 
 
-async def test_a_failure_after_a_reset_at_the_raw_event_before_it_is_not_charged() -> None:
+async def test_a_failure_after_a_reset_on_an_older_raw_event_is_not_charged() -> None:
     wire = await spilled()
     wire.fail()
     wire.hear()
     assert [end.charge for end in wire.ends] == [False]
 
 
-async def test_what_is_fired_for_what_was_read_ahead_of_a_closed_stream_is_dropped() -> None:
+async def test_events_for_read_ahead_of_a_closed_stream_are_dropped() -> None:
     wire = Wire(3)
     assert await wire.start() == 0
-    wire.mailbox.close(StreamEnded("closed"))
+    wire.subscription.close(StreamEnded("closed"))
     wire.fire(0)
     assert await wire.pull() == 1
     wire.fire(1)
@@ -177,7 +176,7 @@ async def test_what_is_fired_for_what_was_read_ahead_of_a_closed_stream_is_dropp
     assert wire.fired == [(b"0", 0)]
 
 
-async def test_what_an_abandoned_turn_fires_is_dropped() -> None:
+async def test_events_of_an_abandoned_turn_are_dropped() -> None:
     wire = Wire(1)
     assert await wire.start() == 0
     wire.turn.abandon()

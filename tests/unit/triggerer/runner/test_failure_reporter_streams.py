@@ -10,9 +10,10 @@ from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.runner.failure_reporter import FailureReporter
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.control.triggers import MAX_FAILED, StreamFailure, StreamFailureRecorded
+from support.processes.api_twin import ApiTwin
 
 
-class Api:
+class Api(ApiTwin):
     def __init__(self, trouble: Exception | None = None) -> None:
         self.told: list[StreamFailure] = []
         self.trouble = trouble
@@ -30,7 +31,7 @@ def failures(api: Api, watches: int) -> tuple[FailureReporter, list[TriggerConte
     return FailureReporter(cast(TriggererApi, api), leases), [TriggerContext(one, f"w{one}", "") for one in range(watches)]
 
 
-async def test_each_call_tells_of_a_bounded_number_of_watches() -> None:
+async def test_each_failure_report_names_a_bounded_number_of_watches() -> None:
     api = Api()
     told, watches = failures(api, 2 * MAX_FAILED + 1)
     assert await told.stream("s", watches, OSError("away")) == 3

@@ -9,7 +9,7 @@ from headrace.triggerer.runner.instructions import Instructions
 from headrace.triggerer.runner.leases import Leases
 
 
-async def test_instructions_that_wait_are_taken_together() -> None:
+async def test_waiting_instructions_are_merged() -> None:
     instructions = Instructions()
     instructions.put(Workload(b"one"))
     instructions.put(RunTriggers({1: 1, 2: 1, 4: 1}, [7], [], [7], {1: 5}, [7]))
@@ -28,18 +28,18 @@ async def test_instructions_that_wait_are_taken_together() -> None:
     assert await waiting == RunTriggers(workloads=[b"of the next"])
 
 
-async def test_to_drain_comes_first() -> None:
+async def test_drain_precedes_leases() -> None:
     instructions = Instructions()
     instructions.put(RunTriggers({1: 1}))
     instructions.put(Drain(3.0))
     assert await instructions.get() == Drain(3.0)
 
 
-def test_the_last_epochs_of_what_is_gone_are_forgotten_unless_something_still_names_it() -> None:
+def test_last_epochs_of_released_triggers_are_dropped_once_unused() -> None:
     leases = Leases()
     leases.update(dict.fromkeys((1, 2, 3), 3))
     leases.update({1: 4}, [2, 3])
-    assert sorted(leases.gone()) == [2, 3]
-    leases.forget({3})
+    assert sorted(leases.released()) == [2, 3]
+    leases.drop_released({3})
     assert leases.epochs([1, 2, 3]) == {1: 4, 2: 0, 3: 3}
-    assert leases.gone() == [3]
+    assert leases.released() == [3]

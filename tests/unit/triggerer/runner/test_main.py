@@ -25,6 +25,7 @@ from headrace.triggerer.supervisor.api_proxy import ApiProxy
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import JobRegistered
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
+from support.processes.calls import clean_up_triggers, load_triggers
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import registration
 from support.processes.trigger_process import start_local
@@ -55,13 +56,13 @@ class Supervisor:
             if isinstance(frame, Call):
                 await self._relay.forward(frame)
             elif isinstance(frame, Stopped):
-                await self._client.cleanup(list(frame.epochs), frame.epochs)
+                await clean_up_triggers(self._client, frame.epochs)
                 self.stopped.set()
 
     async def beat(self) -> None:
         """Tell the runner, again and again, what the api says that is held, as heartbeats do."""
         while True:
-            loaded = await self._client.load(10, ["default"])
+            loaded = await load_triggers(self._client, 10)
             epochs = {lease.trigger_id: lease.epoch for lease in loaded.leases}
             new = [one for one in epochs if one not in self._known]
             gone = [one for one in self._known if one not in epochs]
@@ -74,7 +75,7 @@ class Supervisor:
 @asynccontextmanager
 async def supervised(api: Api, client: TriggererClient) -> AsyncIterator[Supervisor]:
     ours, theirs = socket.socketpair()
-    end, link = await Channel.over(ours), await Channel.over(theirs)
+    end, link = await Channel.open(ours), await Channel.open(theirs)
     supervisor = Supervisor(client, end)
     calls = ApiCalls(link)
     relayed = TriggererClient(api.url, key="", session=ProxiedSession(calls.call))
@@ -82,7 +83,7 @@ async def supervised(api: Api, client: TriggererClient) -> AsyncIterator[Supervi
     works = (
         supervisor.listen(),
         supervisor.beat(),
-        RunnerMain(link, calls, relayed, Limits(), SharedHeartbeat(), start_local).run(report_every=60),
+        RunnerMain(link, calls, relayed, Limits(), SharedHeartbeat(), start_local).run(report_seconds=60),
     )
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -109,10 +110,8 @@ async def _head(api: Api, head: int) -> None:
 
 
 @pytest.mark.timeout(60)
-async def test_what_names_a_trigger_that_goes_while_the_api_is_away_is_stored_when_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(main, "_HANDOVER", 0.05)
+async def test_items_of_a_released_trigger_are_stored_after_an_api_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "_HANDOVER_SECONDS", 0.05)
     upstream = Memory(str(tmp_path))
     with serving(tmp_path) as api:
         async with TriggererClient(api.url, key=KEY) as client:

@@ -26,13 +26,14 @@ from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.custody.events import BatchStored, DeadLetterItem, EventBatch, EventItem
-from headrace.wire.custody.receipts import LaneMarks, StreamBooks
+from headrace.wire.custody.receipts import CountReceipts, FindLaneOffsets, LaneOffsets, ReceiptCount
 from scenario_triggers import Behaving
+from support.processes.api_twin import ApiTwin
 from support.processes.trigger_process import local_processes, local_producers
 
 
 @dataclass
-class Api:
+class Api(ApiTwin):
     """The api in memory, as far as triggers that run need it."""
 
     events: dict[str, EventItem] = field(default_factory=dict)
@@ -64,22 +65,22 @@ class Api:
         items = [item for item in self.kept.get(trigger_id, []) if item.number > after]
         return BacklogPage(items=items[:limit], depth=len(items))
 
-    async def settle(self, trigger_id: int, settled: SettleBacklog) -> None:
+    async def settle(self, settled: SettleBacklog, trigger_id: int) -> None:
         gone = {one.number for one in settled.settled}
         self.kept[trigger_id] = [item for item in self.kept[trigger_id] if item.number not in gone]
 
-    async def books(self, stream: str) -> StreamBooks:
-        return StreamBooks(log="0" * 16, receipts=0)
+    async def count_receipts(self, wanted: CountReceipts) -> ReceiptCount:
+        return ReceiptCount(log="0" * 16, receipts=0)
 
-    async def marks(self, stream: str, lanes: list[str]) -> LaneMarks:
-        return LaneMarks(marks=[])
+    async def marks(self, wanted: FindLaneOffsets) -> LaneOffsets:
+        return LaneOffsets(marks=[])
 
-    async def failure(self, running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
-        trigger_id = running.trigger_id
+    async def failure(self, context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+        trigger_id = context.trigger_id
         self.failed.append((trigger_id, type(error).__name__))
         self.upstream += [trigger_id] if upstream else []
         return FailureRecorded(
-            verdict="parked" if trigger_id in self.parked else "restart", retry_in=self.waits.get(trigger_id, 0.001), restarts=1
+            decision="parked" if trigger_id in self.parked else "restart", retry_in=self.waits.get(trigger_id, 0.001), restarts=1
         )
 
     async def stream_failure(self, stream: str, watches: Sequence[TriggerContext], error: BaseException) -> float:
@@ -113,7 +114,7 @@ async def running(api: Api, *workloads: RunTrigger, ack_timeout: float = 30, ret
     processes = local_processes(outbox)
     made = Runner(cast(TriggererApi, api), leases, outbox, api.failure, api.stream_failure, limits, processes, local_producers())
     async with asyncio.timeout(60), made as runner:
-        uploading = asyncio.create_task(Uploader(api, outbox, runner.hub, leases.epochs).run())
+        uploading = asyncio.create_task(Uploader(api, outbox, runner.manager, leases.epochs).run())
         await runner.start(workloads)
         yield runner
         while len(outbox):
@@ -159,7 +160,7 @@ async def until(condition: Any) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_each_raw_event_that_a_trigger_fails_on_has_attempts_and_waits_of_its_own(upstream: Memory, waits: list[int]) -> None:
+async def test_attempts_and_waits_are_counted_per_raw_event(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream, {"poison": [10, 3]}), workload(2, upstream)):
         await until(lambda: len(api.letters) == 4 and len(api.fired(1)) == 36 and len(api.fired(2)) == 40)
@@ -168,18 +169,18 @@ async def test_each_raw_event_that_a_trigger_fails_on_has_attempts_and_waits_of_
     assert waits == [0, 1, 2, 3, 4] * 4
 
 
-async def test_a_lane_that_waits_for_a_retry_holds_up_no_other_lane(upstream: Memory, waits: list[int]) -> None:
+async def test_a_lane_waiting_for_a_retry_delays_no_other_lane(upstream: Memory, waits: list[int]) -> None:
     upstream.send_many(({"n": n} for n in range(100, 140)), lane="two")
     api = Api()
     async with running(api, workload(1, upstream, {"poison": [10**9, 3]}), workload(2, upstream), retry_wait=1e6) as runner:
         await until(lambda: len(api.fired(1)) == 43 and len(api.fired(2)) == 80)
-        [retry] = runner.hub.statistics(upstream.stream_key()).retrying
+        [retry] = runner.manager.statistics(upstream.stream_key()).retrying
     assert api.fired(1) == [0, 1, 2, *range(100, 140)]
     assert (retry.trigger_id, retry.lane, retry.attempts) == (1, "one", 2)
     assert not api.letters
 
 
-async def test_an_event_bears_the_trace_of_its_raw_event_also_when_that_was_kept_for_it(tmp_path: Path) -> None:
+async def test_an_event_has_the_trace_of_its_raw_event_even_from_the_backlog(tmp_path: Path) -> None:
     upstream = Memory(str(tmp_path))
     traces = {n: f"00-{n + 1:032x}-{n + 1:016x}-01" for n in range(4)}
     upstream.send_many(({"n": n, "traceparent": traces[n]} for n in (0, 1)), lane="one")
@@ -196,7 +197,7 @@ async def test_an_event_bears_the_trace_of_its_raw_event_also_when_that_was_kept
     assert found == {(1, 9): None, (2, 9): None} | {(1, n): traces[n] for n in (0, 1, 2)} | {(2, n): traces[n] for n in (0, 1, 3)}
 
 
-async def test_what_a_trigger_that_cannot_be_loaded_should_get_is_kept_for_it(upstream: Memory, waits: list[int]) -> None:
+async def test_raw_events_of_an_unloadable_trigger_go_to_its_backlog(upstream: Memory, waits: list[int]) -> None:
     api = Api(parked={2})
     async with running(api, workload(1, upstream), workload(2, upstream, classpath="nowhere.Trigger")):
         await until(lambda: len(api.kept.get(2, [])) == 40 and len(api.fired(1)) == 40)
@@ -204,14 +205,14 @@ async def test_what_a_trigger_that_cannot_be_loaded_should_get_is_kept_for_it(up
     assert api.failed == [(2, "ProjectError")]
 
 
-async def test_a_filter_that_hangs_is_failed_and_started_again(upstream: Memory, waits: list[int]) -> None:
+async def test_a_hanging_filter_fails_and_restarts(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream, {"hang_at": 7}), workload(2, upstream), ack_timeout=0.5):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
     assert (1, "AckTimeout") in api.failed
 
 
-async def test_a_filter_that_fails_after_it_fired_fires_the_same_event_again(upstream: Memory, waits: list[int]) -> None:
+async def test_a_filter_that_fails_after_firing_fires_the_same_event_again(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream, {"fail_after": 7})):
         await until(lambda: len(set(api.fired(1))) == 40)
@@ -219,21 +220,21 @@ async def test_a_filter_that_fails_after_it_fired_fires_the_same_event_again(ups
     assert api.fired(1) == list(range(40))
 
 
-async def test_a_filter_that_cancels_itself_is_started_again(upstream: Memory, waits: list[int]) -> None:
+async def test_a_filter_that_cancels_itself_restarts(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream, {"cancel_at": 7}), workload(2, upstream)):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40)
     assert api.failed == [(1, "RuntimeError")]
 
 
-async def test_a_filter_that_returns_is_started_again_and_misses_nothing(upstream: Memory, waits: list[int]) -> None:
+async def test_a_filter_that_returns_restarts_without_missing_events(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream, {"return_turns": 2}), workload(2, upstream)):
         await until(lambda: len(api.fired(1)) == 40 and len(api.fired(2)) == 40 and not api.kept.get(1))
     assert api.failed == [(1, "RuntimeError")] * 2
 
 
-async def test_what_is_redriven_for_a_watch_is_asked_of_it_again(upstream: Memory, waits: list[int]) -> None:
+async def test_a_redriven_raw_event_is_matched_again_by_its_watch(upstream: Memory, waits: list[int]) -> None:
     api = Api(number=2)
     place = {"stream": upstream.stream_key(), "lane": "one", "attempts": 0}
     api.kept[1] = [
@@ -247,7 +248,7 @@ async def test_what_is_redriven_for_a_watch_is_asked_of_it_again(upstream: Memor
     assert api.letters == []  # the letter that stands for the broken one opens again when it is settled
 
 
-async def test_what_is_redriven_and_cannot_be_an_event_stops_no_other(upstream: Memory, waits: list[int]) -> None:
+async def test_an_unusable_redriven_raw_event_does_not_stop_others(upstream: Memory, waits: list[int]) -> None:
     api = Api(number=10)
     kept = [
         '{"id": []}',
@@ -274,7 +275,7 @@ async def test_what_is_redriven_and_cannot_be_an_event_stops_no_other(upstream: 
     assert api.fired(2) == []
 
 
-async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(upstream: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_triggers_owe_answers_when_a_stream_reopens(upstream: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
     opened = 0
     producer = Memory.producer
@@ -295,7 +296,7 @@ async def test_all_owe_what_comes_when_a_stream_opens_again_whoever_opens_it(ups
     assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2)}
 
 
-async def test_a_trigger_that_fails_too_often_is_not_started_again_and_what_is_for_it_is_kept(upstream: Memory, waits: list[int]) -> None:
+async def test_a_parked_trigger_does_not_restart_and_its_backlog_fills(upstream: Memory, waits: list[int]) -> None:
     api = Api(parked={1})
     async with running(api, workload(1, upstream, {"fail_turns": 1000}), workload(2, upstream), ack_timeout=0.5):
         await until(lambda: len(api.kept.get(1, [])) == 40 and len(api.fired(2)) == 40)
@@ -312,16 +313,14 @@ async def test_a_parked_trigger_is_registered_and_not_started(upstream: Memory, 
     assert api.failed == []
 
 
-async def test_a_raw_event_that_a_trigger_fails_on_is_not_held_against_the_trigger(upstream: Memory, waits: list[int]) -> None:
+async def test_failures_on_a_raw_event_do_not_count_against_the_trigger(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream, {"poison": [40, 3]})):
         await until(lambda: len(api.letters) == 1 and len(api.fired(1)) == 39)
     assert api.upstream == [1] * 5
 
 
-async def test_a_trigger_that_cannot_be_loaded_is_loaded_when_it_can(
-    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unloadable_trigger_is_loaded_once_possible(upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
     async with running(api, workload(1, upstream), workload(2, upstream, classpath="scenario_triggers.Later")):
         await until(lambda: (2, "ProjectError") in api.failed)
@@ -343,7 +342,7 @@ class Away(Api):
         return await super().store(batch)
 
 
-async def test_what_not_all_have_answered_when_a_stream_is_given_away_is_its_next_owners(
+async def test_unresolved_raw_events_of_a_released_stream_go_to_its_next_owner(
     upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = Away()
@@ -359,7 +358,7 @@ async def test_what_not_all_have_answered_when_a_stream_is_given_away_is_its_nex
     async with running(api, *workloads) as runner:
         await api.asked.wait()
         giving = asyncio.create_task(runner.stop([1, 2, 3]))
-        await until(lambda: not runner.hub.keys())
+        await until(lambda: not runner.manager.keys())
         api.back.set()
         await giving
     assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2, 3)}
@@ -368,7 +367,7 @@ async def test_what_not_all_have_answered_when_a_stream_is_given_away_is_its_nex
     assert api.fired(1) == api.fired(2) == api.fired(3) == list(range(40))
 
 
-async def test_what_comes_while_streams_are_given_away_is_their_next_owners(
+async def test_raw_events_during_a_handover_go_to_the_next_owner(
     upstream: Memory, tmp_path: Path, waits: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = Api()
@@ -396,15 +395,15 @@ async def test_what_comes_while_streams_are_given_away_is_their_next_owners(
     assert {tuple(sorted(receipt.owed)) for receipt in api.receipts} == {(1, 2), (3, 4)}
 
 
-async def test_what_was_read_is_done_once_a_stream_is_quiet(upstream: Memory, waits: list[int]) -> None:
+async def test_everything_read_is_resolved_when_a_stream_has_quiesced(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream), watch(2, upstream)) as runner:
         await until(lambda: api.fired(1))
         await runner.quiesce()
-        assert runner.hub.statistics(upstream.stream_key()).outstanding == 0
+        assert runner.manager.statistics(upstream.stream_key()).outstanding == 0
         assert len(api.fired(1)) == len(api.fired(2)) == sum(receipt.read for receipt in api.receipts)
         upstream.send_many([{"n": 100}, {"n": 101}], lane="one")
         for _ in range(100):
             await asyncio.sleep(0.001)
-        assert runner.hub.statistics(upstream.stream_key()).outstanding <= 1  # what the upstream had under way
+        assert runner.manager.statistics(upstream.stream_key()).outstanding <= 1  # what the upstream had under way
         assert 101 not in api.fired(1)

@@ -39,7 +39,7 @@ async def test_a_trigger_that_would_end_its_process_fails_alone(upstream: Memory
 
 
 @pytest.mark.parametrize("what", ["reason object", "reason surrogate", "reason bytes", "odd text"])
-async def test_an_answer_that_cannot_be_written_holds_up_no_other_trigger(upstream: Memory, waits: list[int], what: str) -> None:
+async def test_an_unencodable_answer_delays_no_other_trigger(upstream: Memory, waits: list[int], what: str) -> None:
     api = Api()
     others = [workload(2, upstream), watch(3, upstream)]
     async with running(api, odd(1, upstream, what), *others):
@@ -48,9 +48,7 @@ async def test_an_answer_that_cannot_be_written_holds_up_no_other_trigger(upstre
     assert api.failed == []
 
 
-async def test_a_step_that_cannot_be_written_takes_no_other_with_it(
-    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unencodable_step_does_not_affect_other_steps(upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     # Whatever a later version forgets to clean: the step alone fails, as the answer of its own turn.
     monkeypatch.setattr(remote_stream, "describe_text", lambda reason: reason)
     api = Api()
@@ -60,7 +58,7 @@ async def test_a_step_that_cannot_be_written_takes_no_other_with_it(
 
 
 @pytest.mark.parametrize("what", ["", "wrap"])
-async def test_an_upstream_s_end_is_no_failure_of_a_trigger_s_own(
+async def test_the_end_of_an_upstream_is_not_the_triggers_failure(
     upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     opened: list[int] = []
@@ -82,11 +80,11 @@ async def test_an_upstream_s_end_is_no_failure_of_a_trigger_s_own(
 
 
 @pytest.mark.parametrize("what", ["filter hangs", "cleanup hangs", "cleanup raises", "cleanup exits"])
-async def test_a_filter_or_cleanup_that_does_not_end_holds_up_nobody(
+async def test_a_hanging_filter_or_cleanup_delays_no_other_trigger(
     upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(lifecycle, "CLEANUP", 0.05)
-    monkeypatch.setattr(lifecycle, "STUBBORN", 0.05)
+    monkeypatch.setattr(lifecycle, "CLEANUP_SECONDS", 0.05)
+    monkeypatch.setattr(lifecycle, "CANCEL_SECONDS", 0.05)
     api = Api()
     async with running(api, odd(1, upstream, what), workload(2, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == 40)
@@ -96,11 +94,9 @@ async def test_a_filter_or_cleanup_that_does_not_end_holds_up_nobody(
         await until(lambda: len(api.fired(1)) == 50 and len(api.fired(2)) == 50)
 
 
-async def test_nothing_is_kept_of_triggers_and_streams_that_have_left(
-    tmp_path: Path, waits: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.triggerer.runner.runner.GONE_SECONDS", 0.0)
-    monkeypatch.setattr("headrace.triggerer.runner.runner.MAX_GONE_STREAMS", 3)
+async def test_state_of_released_triggers_and_streams_is_dropped(tmp_path: Path, waits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.triggerer.runner.runner.LAST_COUNTERS_SECONDS", 0.0)
+    monkeypatch.setattr("headrace.triggerer.runner.runner.MAX_RETAINED_STREAMS", 3)
     api = Api()
     async with running(api) as runner:
         for number in range(1, 11):
@@ -109,12 +105,12 @@ async def test_nothing_is_kept_of_triggers_and_streams_that_have_left(
             await runner.start([watch(2 * number, memory), workload(2 * number + 1, memory)])
             await runner.stop([2 * number, 2 * number + 1])
         assert runner.streams == ()
-        assert len(runner.hub._counts) <= 3
+        assert len(runner.manager._counters) <= 3
         assert not runner._watches
         assert not runner._watched
 
 
-async def test_triggers_that_were_stopped_are_freed_also_where_many_were_started_at_once(waits: list[int]) -> None:
+async def test_stopped_triggers_are_freed_after_a_bulk_start(waits: list[int]) -> None:
     made: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Seen(Alone):

@@ -31,8 +31,8 @@ WATCHES = 300
 class Api:
     """An api of which only failures are asked."""
 
-    async def failure(self, running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
-        return FailureRecorded(verdict="parked", retry_in=0, restarts=1)
+    async def failure(self, context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+        return FailureRecorded(decision="parked", retry_in=0, restarts=1)
 
     async def stream_failure(self, stream: str, watches: Sequence[TriggerContext], error: BaseException) -> float:
         return 0.0
@@ -78,7 +78,7 @@ class Turns:
             await asyncio.sleep(0)
 
 
-async def test_the_index_of_a_stream_s_watches_is_made_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_watch_index_of_a_stream_is_built_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns, add = Turns(), MatchIndex.add
 
     def counted(self: MatchIndex, *given: Any) -> None:
@@ -86,17 +86,17 @@ async def test_the_index_of_a_stream_s_watches_is_made_in_slices(tmp_path: Path,
         add(self, *given)
 
     monkeypatch.setattr(MatchIndex, "add", counted)
-    monkeypatch.setattr(cooperative_yield, "_LONGEST", -1.0)  # every rest is one
+    monkeypatch.setattr(cooperative_yield, "_MAX_SECONDS", -1.0)  # every rest is one
     upstream = Memory(str(tmp_path))
     async with running() as runner:
         turning = asyncio.create_task(turns.run())
         await runner.start([workload(one, upstream, number=one) for one in range(WATCHES)])
         turning.cancel()
         assert (turns.all, turns.most) == (WATCHES, 1)  # and none was made again for the stream
-        assert runner.hub.keys() == (upstream.stream_key(),)
+        assert runner.manager.keys() == (upstream.stream_key(),)
 
 
-async def test_watches_that_leave_a_stream_which_lives_leave_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_leave_a_running_stream_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     declared, declare = [], SubscriberRegistry.declare
 
     def counted(self: SubscriberRegistry, trigger_ids: tuple[int, ...]) -> None:
@@ -104,18 +104,18 @@ async def test_watches_that_leave_a_stream_which_lives_leave_together(tmp_path: 
         declare(self, trigger_ids)
 
     upstream = Memory(str(tmp_path))
-    monkeypatch.setattr(runner_module, "MAX_LEAVING", 100)
+    monkeypatch.setattr(runner_module, "UNWATCH_BATCH_SIZE", 100)
     async with running() as runner:
         await runner.start([workload(one, upstream, number=one) for one in range(WATCHES)])
         monkeypatch.setattr(SubscriberRegistry, "declare", counted)
         await runner.stop(range(1, WATCHES))
         assert declared == [200, 100, 1]
-        assert runner.hub.keys() == (upstream.stream_key(),)
+        assert runner.manager.keys() == (upstream.stream_key(),)
         await runner.stop([0])
-        assert runner.hub.keys() == ()
+        assert runner.manager.keys() == ()
 
 
-async def test_triggers_that_leave_a_stream_which_lives_leave_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_triggers_leave_a_running_stream_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[tuple[list[int], Hashable]] = []
     unregister = SharedStreamManager.unregister
 
@@ -131,4 +131,4 @@ async def test_triggers_that_leave_a_stream_which_lives_leave_together(tmp_path:
         await runner.start([workload(100, other), workload(101, other, classpath=lost)])
         await runner.stop([*range(1, 100), 100, 101])
         assert left == [([*range(1, 100)], upstream.stream_key())]  # of a stream that is handed over nobody leaves
-        assert runner.hub.keys() == (upstream.stream_key(),)
+        assert runner.manager.keys() == (upstream.stream_key(),)

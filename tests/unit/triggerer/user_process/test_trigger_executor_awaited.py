@@ -67,7 +67,7 @@ async def fired(trigger: Yielding, run_id: str | None = "run", *, dropped: bool 
     return [*api.events.values()]
 
 
-async def test_the_first_event_is_all_that_is_sent() -> None:
+async def test_only_the_first_event_is_sent() -> None:
     trigger = Yielding(TriggerEvent({"n": 1}), TriggerEvent({"n": 2}))
     (item,) = await fired(trigger)
     assert msgspec.json.decode(item.payload) == {"n": 1}
@@ -78,20 +78,20 @@ async def test_the_first_event_is_all_that_is_sent() -> None:
 @pytest.mark.parametrize(
     ("event", "type"), [(RunSucceeded({"rows": 1}), RUN_SUCCEEDED), (RunFailed("no"), RUN_FAILED), (RunSkipped(), RUN_SKIPPED)]
 )
-async def test_a_terminal_event_bears_its_type(event: TriggerEvent, type: str) -> None:
+async def test_a_terminal_event_has_its_type(event: TriggerEvent, type: str) -> None:
     (item,) = await fired(Yielding(event))
     assert (item.type, msgspec.json.decode(item.payload)) == (type, event.payload)
 
 
 @pytest.mark.parametrize(("events", "why"), [((), "ended without firing"), ((TriggerEvent(object()),), "cannot be written as JSON")])
-async def test_the_run_fails_where_there_is_nothing_to_go_on_with(events: tuple[TriggerEvent, ...], why: str) -> None:
+async def test_the_task_run_fails_if_the_trigger_does_not_fire(events: tuple[TriggerEvent, ...], why: str) -> None:
     (item,) = await fired(Yielding(*events))
     assert item.type == RUN_FAILED
     assert why in item.payload
 
 
 @pytest.mark.parametrize(("run_id", "dropped", "cleaned"), [("run", False, 0), ("run", True, 1), (None, False, 1)])
-async def test_it_is_cleaned_up_only_when_nothing_waits_on_it(run_id: str | None, dropped: bool, cleaned: int) -> None:
+async def test_cleanup_runs_only_when_no_task_run_waits(run_id: str | None, dropped: bool, cleaned: int) -> None:
     trigger = Yielding(TriggerEvent(1), ends=False)
     await fired(trigger, run_id, dropped=dropped)
     assert trigger.cleaned == cleaned

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.values.masking import Masker
 from headrace.triggerer import exception_text
-from headrace.triggerer.ipc.trigger_messages import Refused, Step
+from headrace.triggerer.ipc.trigger_messages import Rejected, Step
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.user_process import remote_stream, trigger_executor
 from headrace.triggerer.user_process.remote_stream import Delivered, RemoteStream
@@ -75,10 +75,10 @@ async def test_an_event_that_cannot_be_stored_has_no_secret_in_its_dead_letter()
     assert not shows(letter.model_dump_json())
 
 
-async def test_a_refusal_has_no_secret_in_its_reason() -> None:
+async def test_a_rejection_has_no_secret_in_its_reason() -> None:
     said: list[Step] = []
     stream = RemoteStream(1, "s", said.append, acks=True)
     stream.deliver(Delivered("raw", "lane", 1))
     await anext(aiter(stream))
-    assert stream.refuse(f"not with {SECRET}")
-    assert said[-1] == Refused(1, 0, "not with ***")
+    assert stream.reject(f"not with {SECRET}")
+    assert said[-1] == Rejected(1, 0, "not with ***")

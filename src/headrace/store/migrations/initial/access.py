@@ -33,7 +33,7 @@ def _create_secrets() -> None:
     op.create_table(
         "api_tokens",
         *text("id", "name", "scope"),
-        *bigint("made", "expires"),
+        *bigint("created", "expires"),
         *bigint("revoked", null=True),
         sa.PrimaryKeyConstraint("id", name="pk_api_tokens"),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects.postgresql import JSONB
 
 _INTEGER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite numbers rows by an INTEGER key only
 
@@ -21,9 +22,9 @@ def bigint(*names: str, null: bool = False, default: str | None = None) -> Itera
     return _columns(sa.BigInteger(), names, null=null, default=default)
 
 
-def double(*names: str, default: str) -> Iterator[sa.Column[Any]]:
-    """Yield columns of floating-point numbers."""
-    return _columns(sa.Float(), names, default=default)
+def json(*names: str) -> Iterator[sa.Column[Any]]:
+    """Yield columns of JSON that SQL reads."""
+    return _columns(sa.JSON().with_variant(JSONB(), "postgresql"), names)
 
 
 def boolean(*names: str) -> Iterator[sa.Column[Any]]:

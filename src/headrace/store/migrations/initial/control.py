@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from headrace.store.migrations.initial.columns import bigint, boolean, create_partial_index, double, serial, text
+from headrace.store.migrations.initial.columns import bigint, boolean, create_partial_index, json, serial, text
 
 
 def create() -> None:
@@ -23,7 +23,7 @@ def _create_jobs() -> None:
         serial("id"),
         *text("registration_id", "kind", "project", "hostname"),
         *bigint("pid"),
-        *text("state", "wanted"),
+        *text("state", "desired_state"),
         *text("reason", null=True),
         *bigint("registered", "heartbeat"),
         *bigint("ended", "capacity", null=True),
@@ -38,13 +38,10 @@ def _create_jobs() -> None:
         "stream_reports",
         *bigint("job_id"),
         *text("stream", "state"),
-        *bigint("read", "advanced", "outstanding", "rejected", "filtered", "failed"),
+        *bigint("read", "advanced", "outstanding"),
+        *json("counters"),
         *text("report"),
         *bigint("updated"),
-        *bigint("spilled", "resolved", default="0"),
-        *double("ack_seconds", default="0"),
-        *bigint("advances", "advance_errors", default="0"),
-        *double("advance_seconds", default="0"),
         sa.PrimaryKeyConstraint("job_id", "stream", name="pk_stream_reports"),
     )
 

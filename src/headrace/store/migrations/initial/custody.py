@@ -34,17 +34,17 @@ def _create_dead_letters() -> None:
     op.create_index("ix_dead_letters_stream_lane_position", "dead_letters", ["stream", "lane", "position"])
     op.create_table(
         "dead_letter_texts",
-        *text("letter_id"),
+        *text("dead_letter_id"),
         *bigint("bytes", "received"),
         *text("raw"),
-        sa.PrimaryKeyConstraint("letter_id", name="pk_dead_letter_texts"),
+        sa.PrimaryKeyConstraint("dead_letter_id", name="pk_dead_letter_texts"),
     )
     op.create_index("ix_dead_letter_texts_received", "dead_letter_texts", ["received"])
     op.create_table(
         "dead_letter_actions",
         serial("id"),
         *bigint("at"),
-        *text("who", "action", "asked"),
+        *text("who", "action", "request"),
         *bigint("count"),
         sa.PrimaryKeyConstraint("id", name="pk_dead_letter_actions"),
         sqlite_autoincrement=True,
@@ -59,8 +59,8 @@ def _create_backlog() -> None:
         *bigint("trigger_id", "lane_id"),
         *blob("key"),
         *bigint("position", "spill_id", null=True),
-        *text("letter_id", null=True),
-        *boolean("counted"),
+        *text("dead_letter_id", null=True),
+        *boolean("accounted"),
         *text("answer", null=True),
         sa.PrimaryKeyConstraint("number", name="pk_backlog"),
     )
@@ -114,7 +114,7 @@ def _create_receipts() -> None:
         sqlite_autoincrement=True,
     )
     op.create_table(
-        "custody",
+        "trigger_answers",
         *bigint(
             "stream_id",
             "trigger_id",
@@ -131,7 +131,7 @@ def _create_receipts() -> None:
             "settled_dropped",
             "redriven",
         ),
-        sa.PrimaryKeyConstraint("stream_id", "trigger_id", name="pk_custody"),
+        sa.PrimaryKeyConstraint("stream_id", "trigger_id", name="pk_trigger_answers"),
         sqlite_with_rowid=False,
     )
     op.create_table(

@@ -42,7 +42,7 @@ def create() -> None:
         row_number("id"),
         *bigint("seq"),
         *bigint("trigger_id", null=True),
-        *text("letter_id", null=True),
+        *text("dead_letter_id", null=True),
         sa.PrimaryKeyConstraint("id", name="pk_redeliveries"),
     )
     op.create_index("ix_redeliveries_seq", "redeliveries", ["seq"])

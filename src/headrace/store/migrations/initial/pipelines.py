@@ -27,11 +27,11 @@ def _create_runs() -> None:
         *bigint("rows", null=True),
         *text("seqs"),
         *text("error", null=True),
-        *bigint("first_seq", "last_seq", "node", null=True),
+        *bigint("first_seq", "last_seq", "interval_node", null=True),
         *text("incarnation", default=""),
         sa.PrimaryKeyConstraint("run_id", name="pk_runs"),
     )
-    op.create_index("ix_runs_node", "runs", ["node"])
+    op.create_index("ix_runs_interval_node", "runs", ["interval_node"])
     op.create_index("ix_runs_project_pipeline", "runs", ["project", "pipeline"])
     op.create_index("ix_runs_started", "runs", ["started"])
     op.create_table(
@@ -61,11 +61,11 @@ def _create_scopes() -> None:
         "scopes",
         *text("scope", "project"),
         *bigint("cursor", "batch", "ordered", "waiting", "lost", "late", "cycles", "updated"),
-        *bigint("kept", "again", default="0"),
+        *bigint("low_watermark", "last_redelivery_id", default="0"),
         *text("report", default="{}"),
         *bigint("job_id", null=True),
         *text("incarnation", default=""),
-        *bigint("begin_seq", "begin_again", "epoch", default="0"),
+        *bigint("begin_seq", "begin_redelivery_id", "epoch", default="0"),
         sa.PrimaryKeyConstraint("scope", name="pk_scopes"),
     )
     op.create_table(
@@ -89,7 +89,7 @@ def _create_plans() -> None:
         *text("incarnation"),
         *bigint("batch", "number"),
         *text("pipeline", "part"),
-        *text("table_name", "format", "letter", null=True),
+        *text("table_name", "format", "dead_letter_id", null=True),
         *bigint("events", "first_seq", "slice", "begun", "ended"),
         sa.PrimaryKeyConstraint("incarnation", "batch", "number", name="pk_planned_runs"),
         sqlite_with_rowid=False,

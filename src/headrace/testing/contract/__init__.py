@@ -1,0 +1,1 @@
+"""The contract that each upstream fulfils, as a suite of tests."""

@@ -1,0 +1,283 @@
+"""Dead letters' contract: tried again once for each asking, gone when answered, open again when they fail again, and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from headrace.errors import ApiRefused
+from headrace.store import Store
+from headrace.store.dead_letters import texts as letter_texts
+from headrace.store.queries.events import dead_letter_detail, dead_letter_page
+from headrace.store.retention.retention import discarded_dead_letters
+from headrace.store.tables.custody import dead_letter_texts, dead_letters
+from headrace.wire.custody.dead_letters import DeadLetterSelection
+from headrace.wire.status.status import DeadLetterDetail
+from support.processes.store import DATABASES, START, Holder, declaration, holder, letter, opened
+from support.sources.custody import answered, books, bury, counts, receipt, record, settle, some, waiting
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with opened(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def owner(store: Store) -> Holder:
+    return holder(store, "first", "second")
+
+
+def kept(store: Store, id: str = "x") -> DeadLetterDetail | None:
+    with store.reading() as connection:
+        return dead_letter_detail(connection, id)
+
+
+def state(store: Store, id: str = "x") -> str | None:
+    found = kept(store, id)
+    return None if found is None else found.state
+
+
+def texts(store: Store) -> list[str]:
+    with store.reading() as connection:
+        return list(connection.execute(select(dead_letter_texts.c.dead_letter_id).order_by(dead_letter_texts.c.dead_letter_id)).scalars())
+
+
+def test_a_redriven_letter_waits_for_each_of_its_triggers_and_goes_when_all_have_answered(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, 2, lane="a", position=7, raw="the text"))
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert state(store) == "redriven"
+    for trigger in (1, 2):
+        assert [(item.stream, item.lane, item.position, item.raw) for item in waiting(owner, trigger)] == [("folder", "a", 7, "the text")]
+    settle(owner, "fired", trigger=1)
+    found = kept(store)
+    assert found is not None
+    assert (found.state, found.triggers) == ("redriven", ["second"])
+    settle(owner, "filtered", trigger=2)
+    assert kept(store) is None
+
+
+def test_asking_again_changes_nothing(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x"), letter("y"))
+    store.dead_letters.redrive(some("x"))
+    again = store.dead_letters.redrive(some("x", "y", "x", "none"))
+    assert again.count == 1
+    assert [(one.id, one.why) for one in again.skipped] == [
+        ("none", "there is no such dead letter (any more)"),
+        ("x", "it is redriven already"),
+    ]
+    assert len(waiting(owner)) == 2
+
+
+def test_one_without_a_position_that_fails_again_is_one_letter_still(store: Store, owner: Holder) -> None:
+    bury(owner, *(letter(f"folder/a/delivery opening-{number}/rejected/1", lane="a", raw="tick") for number in range(2)))
+    store.dead_letters.redrive(some("folder/a/delivery opening-0/rejected/1"))
+    (item,) = waiting(owner)
+    again = f"folder/a/delivery backlog-{item.number}/rejected/1"
+    assert bury(owner, letter(again, lane="a", raw="tick")) == ["stored"]
+    settle(owner, "dead_lettered")
+    assert kept(store, "folder/a/delivery opening-0/rejected/1") is None
+    assert (state(store, again), state(store, "folder/a/delivery opening-1/rejected/1")) == ("open", "open")
+
+
+def test_one_whose_text_was_cut_is_not_tried_again(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", raw="the beginning […]"))
+    assert [one.why for one in store.dead_letters.redrive(some("x")).skipped] == ["its text is too long to have been kept whole"]
+
+
+def test_one_that_fails_again_is_open_again_with_more_attempts(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, 2, attempts=5))
+    store.dead_letters.redrive(some("x"))
+    again = letter("x", 1, kind="failed", reason="still broken", attempts=5, traceback=["line 1"])
+    assert bury(owner, again) == ["duplicate"]
+    assert bury(owner, again) == ["duplicate"], "the answer was lost, and it was sent again"
+    settle(owner, "dead_lettered", trigger=1)
+    settle(owner, "fired", trigger=2)
+    found = kept(store)
+    assert found is not None
+    assert (found.state, found.attempts, found.reason, found.traceback, found.triggers) == (
+        "open",
+        10,
+        "still broken",
+        ["line 1"],
+        ["first"],
+    )
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert (len(waiting(owner, 1)), len(waiting(owner, 2))) == (1, 0)
+
+
+def test_one_that_fails_again_without_a_new_letter_is_open_again(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x"))
+    store.dead_letters.redrive(some("x"))
+    settle(owner, "dead_lettered")
+    found = kept(store)
+    assert found is not None
+    assert (found.state, found.attempts) == ("open", 2)
+
+
+def test_one_that_fails_again_under_another_id_is_that_one_from_now_on(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", lane="a", position=3))
+    store.dead_letters.redrive(some("x"))
+    bury(owner, letter("x-again", lane="a", position=3, kind="failed"))
+    settle(owner, "dead_lettered")
+    assert (kept(store), state(store, "x-again")) == (None, "open")
+
+
+def test_a_discarded_letter_stays_to_be_looked_at_and_can_be_asked_for_by_its_id(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x"), letter("y"))
+    assert store.dead_letters.discard(some("x")).count == 1
+    assert store.dead_letters.discard(some("x")).count == 0
+    assert store.dead_letters.redrive(some(every=True)).count == 1
+    assert (state(store, "x"), state(store, "y")) == ("discarded", "redriven")
+    refused = store.dead_letters.discard(some("y"))
+    assert [one.why for one in refused.skipped] == ["it is redriven already"]
+    assert store.dead_letters.redrive(some("x")).count == 1
+    with store.reading() as connection:
+        pages = {name: dead_letter_page(connection, before=None, limit=9, state=name) for name in ("open", "redriven", "discarded")}
+    assert {name: sorted(one.id for one in page.dead_letters) for name, page in pages.items()} == {
+        "open": [],
+        "redriven": ["x", "y"],
+        "discarded": [],
+    }
+
+
+def test_filters_choose_open_ones_the_oldest_first_and_say_how_many_are_left(store: Store, owner: Holder) -> None:
+    bury(owner, letter("a", 1), letter("b", 2), letter("c", 1, 2), letter("d", 1, kind="missing_field"), letter("e", 2, stream="other"))
+    first = store.dead_letters.discard(some(trigger="first", limit=2))
+    assert (first.count, first.remaining) == (2, 1)
+    assert [state(store, id) for id in "abcde"] == ["discarded", "open", "discarded", "open", "open"]
+    assert store.dead_letters.discard(some(kind="missing_field", stream="folder")).count == 1
+    assert store.dead_letters.discard(some(trigger="first", stream="other")).count == 0
+    assert store.dead_letters.discard(some(stream="other")).count == 1
+    assert store.dead_letters.discard(some(trigger="nobody")).count == 0
+    assert state(store, "b") == "open"
+
+
+@pytest.mark.parametrize(
+    "asked", [DeadLetterSelection(), DeadLetterSelection(ids=["x"], every=True), DeadLetterSelection(ids=["x"], kind="failed")]
+)
+def test_nothing_or_two_things_at_once_are_refused(store: Store, asked: DeadLetterSelection) -> None:
+    with pytest.raises(ApiRefused):
+        store.dead_letters.redrive(asked)
+    with pytest.raises(ApiRefused):
+        store.dead_letters.discard(asked)
+
+
+def test_a_letter_that_cannot_be_tried_again_says_why_and_stays(store: Store, owner: Holder) -> None:
+    bury(
+        owner,
+        letter("repr", kind="unserialisable"),
+        letter("alone", stream="trigger:first"),
+        letter("long", raw="x" * 64 * 1024 + " […]"),
+        letter("nobody", 2),
+    )
+    store.projects.declare(owner.job_id, "flights", declaration("first"))
+    done = store.dead_letters.redrive(some(every=True))
+    assert done.count == 0
+    assert {one.id: one.why for one in done.skipped} == {
+        "repr": "what it keeps is not the raw event, but what a trigger made of it",
+        "alone": "none of its triggers reads the stream trigger:first any more",
+        "long": "its text is too long to have been kept whole",
+        "nobody": "none of its triggers reads the stream folder any more",
+    }
+    assert {state(store, id) for id in ("repr", "alone", "long", "nobody")} == {"open"}
+
+
+@pytest.mark.parametrize("text", ["x" * 64 * 1024, "€" * 70_000, "x" * 5_000_000])
+def test_a_long_text_is_kept_whole_and_apart(store: Store, owner: Holder, text: str) -> None:
+    bury(owner, letter("x", 1, 2, raw=text))
+    with store.reading() as connection:
+        [row] = connection.execute(select(dead_letters.c.raw)).scalars()
+        assert len(row) <= 64 * 1024
+    found = kept(store)
+    assert found is not None
+    assert found.raw == text
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert [item.raw for item in waiting(owner, 1)] == [text]
+    settle(owner, "fired", trigger=1)
+    settle(owner, "dead_lettered", trigger=2)
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert [item.raw for item in waiting(owner, 2)] == [text]
+    settle(owner, "fired", trigger=2)
+    assert kept(store) is None
+    assert texts(store) == []
+
+
+def test_much_text_is_redriven_in_parts(store: Store, owner: Holder) -> None:
+    bury(owner, *(letter(str(n), raw=str(n) * 6_000_000, lane="a", position=n) for n in range(5)))
+    first = store.dead_letters.redrive(some(every=True))
+    assert (first.count, first.remaining, first.skipped) == (3, 2, [])
+    second = store.dead_letters.redrive(some("3", "4"))
+    assert (second.count, second.skipped) == (2, [])
+
+
+def test_ids_with_too_much_text_for_once_are_named(store: Store, owner: Holder) -> None:
+    bury(owner, *(letter(f"letter-{n}", raw="x" * 9_000_000, lane="a", position=n) for n in range(3)))
+    done = store.dead_letters.redrive(some("letter-0", "letter-1", "letter-2"))
+    assert done.count == 2
+    assert [(one.id, one.why) for one in done.skipped] == [("letter-2", "there is much text before it: redrive it once more")]
+    assert store.dead_letters.redrive(some("letter-2")).count == 1
+
+
+def test_long_texts_are_bounded_in_bytes_and_the_oldest_go(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_texts, "MAX_WHOLE_BYTES", 250_000)
+    for n in range(5):
+        bury(owner, letter(f"letter-{n}", raw=str(n) * 100_000, lane="a", position=n))
+        store.dead_letters.discard(some(f"letter-{n}") if n == 4 else some("none"))
+    with store.reading() as connection:
+        assert len(connection.execute(select(dead_letter_texts.c.dead_letter_id)).all()) == 5
+    assert store.prune(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 3
+    assert texts(store) == ["letter-3", "letter-4"]
+    assert [one.why for one in store.dead_letters.redrive(some("letter-0")).skipped] == ["its text is too long to have been kept whole"]
+    found = kept(store, "letter-0")
+    assert found is not None
+    assert found.raw.startswith("000")
+    assert store.prune(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 0
+
+
+def test_a_discarded_letter_goes_with_its_text(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", raw="x" * 100_000))
+    store.dead_letters.discard(some("x"))
+    assert store.prune(lambda connection: discarded_dead_letters(connection, 2**62, 10)) == 1
+    assert texts(store) == []
+
+
+def test_every_action_is_noted_down(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x"))
+    store.dead_letters.redrive(some("x"))
+    store.dead_letters.discard(DeadLetterSelection(kind="failed", limit=7))
+    done = store.dead_letters.actions(limit=10).actions
+    assert [(one.who, one.action, one.count, one.selection) for one in done] == [
+        ("unnamed", "discard", 0, '{"kind":"failed","limit":7}'),
+        ("somebody", "redrive", 1, '{"ids":["x"]}'),
+    ]
+    assert done[0].at.timestamp() * 1_000_000 == START
+    assert len(store.dead_letters.actions(limit=1).actions) == 1
+
+
+def test_the_books_balance_at_every_step_of_a_redrive(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, lane="a.jsonl", position=1), letter("y", 2, lane="a.jsonl", position=2))
+    record(owner, receipt(None, 3, 3, answered(1, dead_lettered=1), answered(2, rejected=1)))
+    store.dead_letters.redrive(some("x", "y"))
+    assert counts(store) == {"read": 3, "filtered": 2, "spilled": 1, "pending": 1}
+    assert counts(store, "second") == {"read": 3, "filtered": 2, "spilled": 1, "pending": 1}
+    settle(owner, "dead_lettered", trigger=1)
+    settle(owner, "fired", trigger=2)
+    assert counts(store) == {"read": 3, "filtered": 2, "dead_lettered": 1, "spilled": 1, "settled": 1}
+    assert counts(store, "second") == {"read": 3, "filtered": 2, "fired": 1, "spilled": 1, "settled": 1}
+    store.dead_letters.redrive(some("x"))
+    settle(owner, "filtered", trigger=1)
+    assert counts(store) == {"read": 3, "filtered": 3, "spilled": 2, "settled": 2}
+    assert books(store).clean
+
+
+def test_a_letter_whose_stretch_has_no_receipt_yet_can_be_tried_again_too(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, lane="a.jsonl", position=1))
+    store.dead_letters.redrive(some("x"))
+    record(owner, receipt(None, 3, 3, answered(1, dead_lettered=1)))
+    settle(owner)
+    assert counts(store) == {"read": 3, "filtered": 2, "dead_lettered": 1}
+    assert kept(store) is None

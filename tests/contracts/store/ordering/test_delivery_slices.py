@@ -1,0 +1,110 @@
+"""The contract of one batch with events for many task runs: each run continues once, however many transactions that takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import event as on
+from sqlalchemy import func, select
+
+from headrace.errors import StorageBusy
+from headrace.store import Store
+from headrace.store.db import slices
+from headrace.store.log.append import UnresolvedBatch, prepare
+from headrace.store.tables.log import events
+from headrace.store.tables.task_runs import task_runs
+from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.wire.custody.events import EventBatch
+from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, StartRun, WaitCondition
+from support.processes.store import Holder, event, holder, registration
+
+MANY = 2 * STEPS_AT_ONCE + 5
+
+
+def waiting_runs(store: Store, count: int, text: str = "") -> Holder:
+    """Start runs that wait for a trigger each; return the triggerer that holds these triggers."""
+    for n in range(count):
+        waiting = WaitCondition(trigger=AwaitedTrigger(classpath="a.B", kwargs={}), kwargs=json.dumps({"text": text}))
+        store.task_runs.start("flights", StartRun(run_id=f"r{n:03}", task="t", waiting=waiting))
+    owner = holder(store)
+    assert len(owner.load()) == count
+    return owner
+
+
+def one_for_each(owner: Holder) -> EventBatch:
+    return owner.batch(*(event(f"e{trigger}", trigger) for trigger in owner.epochs))
+
+
+def continued(store: Store) -> list[int]:
+    """Return a list that gets, with each commit of the writer, how many runs continued."""
+    engine, found = store._database._writer._engine, [0]
+
+    @on.listens_for(engine, "after_cursor_execute")
+    def note(_connection: object, cursor: Any, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE task_runs"):
+            found[-1] += cursor.rowcount
+
+    @on.listens_for(engine, "commit")
+    def commit(_connection: object) -> None:
+        found.append(0)
+
+    return found
+
+
+def scheduled(store: Store) -> int:
+    with store.reading() as connection:
+        return int(connection.execute(select(func.count()).where(task_runs.c.state == "scheduled")).scalar_one())
+
+
+def in_the_log(store: Store) -> int:
+    with store.reading() as connection:
+        return int(connection.execute(select(func.count()).select_from(events)).scalar_one())
+
+
+def test_a_batch_for_many_runs_is_delivered_a_few_in_a_transaction(store: Store) -> None:
+    owner = waiting_runs(store, MANY)
+    seen = continued(store)
+    assert owner.append(*one_for_each(owner).events) == ["stored"] * MANY
+    assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
+    assert (scheduled(store), in_the_log(store)) == (MANY, 0)
+    assert owner.append(*one_for_each(owner).events) == ["duplicate"] * MANY
+
+
+def test_runs_with_large_arguments_continue_fewer_in_a_transaction(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = waiting_runs(store, 5, "x" * 10_000)
+    monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 25_000)
+    seen = continued(store)
+    assert owner.append(*one_for_each(owner).events) == ["stored"] * 5
+    assert [count for count in seen if count] == [2, 2, 1]
+
+
+def test_one_event_for_many_runs_and_a_second_one(store: Store) -> None:
+    owner = waiting_runs(store, MANY)
+    assert owner.append(event("a", *owner.epochs), event("b", *owner.epochs), event("c", 1)) == ["stored", "duplicate", "duplicate"]
+    worker = store.jobs.register(registration("worker")).id
+    assert scheduled(store) == MANY
+    assert {json.loads(run.kwargs)["text"] for run in store.task_runs.claim(worker, ClaimRuns(capacity=99, tasks=["t"])).runs} == {""}
+
+
+@pytest.mark.parametrize("transactions", [1, 2])
+def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(store: Store, transactions: int) -> None:
+    owner = waiting_runs(store, MANY)
+    batch, delivered = one_for_each(owner), frozenset[int]()
+    for _ in range(transactions):
+        answer = store._database.collect(store.log._append, prepare(owner.job_id, batch)).result()
+        assert isinstance(answer, UnresolvedBatch)
+        delivered |= answer.delivered
+    assert scheduled(store) == len(delivered) == transactions * STEPS_AT_ONCE
+    again = owner.append(*batch.events)
+    assert again == ["duplicate" if item.firings[0] in delivered else "stored" for item in batch.events]
+    assert (scheduled(store), in_the_log(store)) == (MANY, 0)
+
+
+def test_a_store_that_closes_between_two_transactions_says_so(store: Store) -> None:
+    owner = waiting_runs(store, MANY)
+    answer = store.log.append_later(owner.job_id, one_for_each(owner))
+    store.close()
+    with pytest.raises(StorageBusy):
+        answer.result()

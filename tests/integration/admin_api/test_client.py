@@ -1,0 +1,71 @@
+"""The command line's client against a real api: every call answers, and a missing api is told as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from headrace.client.admin import client as admin
+from headrace.client.admin.client import AdminClient
+from headrace.errors import ApiUnavailable
+from headrace.wire.control.jobs import Heartbeat
+from headrace.wire.control.streams import StreamReport
+from headrace.wire.pipelines.runs import RunReport
+from support.processes.execution_api import Api, serving
+from support.processes.store import declaration, event, holder, letter, registration
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+def test_every_list_is_answered(api: Api) -> None:
+    holder(api.store, "first").append(event("a", subject="N1"), event("b"), dead_letters=[letter("x")])
+    with AdminClient(api.url) as client:
+        status = client.status()
+        assert (status["head"], status["dead_letters"]) == (2, 1)
+        assert [found["id"] for found in client.events(subject="N1", limit=10)["events"]] == ["a"]
+        assert [found["name"] for found in client.triggers()["triggers"]] == ["first"]
+        assert client.streams()["streams"] == []
+        assert client.runs()["runs"] == []
+        assert [found["id"] for found in client.dead_letters()["dead_letters"]] == ["x"]
+
+
+def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "PAGE", 2)
+    names = ["a", "b", "c", "d", "e"]
+    owner = holder(api.store, *names)
+    other = api.store.jobs.register(registration(project="trains", kind="pipeline"))
+    api.store.projects.declare(other.id, "trains", declaration("b", "c"))  # names are their projects' own
+    reports = [StreamReport(stream=name, state="polling", lanes=[]) for name in names]
+    api.store.jobs.heartbeat(owner.job_id, Heartbeat(streams=reports))
+    with AdminClient(api.url) as client:
+        assert [found["name"] for found in client.triggers()["triggers"]] == ["a", "b", "b", "c", "c", "d", "e"]
+        assert [found["stream"] for found in client.streams()["streams"]] == names
+    page = api.ask("GET", "/api/v1/triggers?limit=2").json()
+    assert ([one["name"] for one in page["triggers"]], page["after"]) == (["a", "b"], page["triggers"][1]["id"])
+    page = api.ask("GET", "/api/v1/streams?limit=3&after=b").json()
+    assert ([one["stream"] for one in page["streams"]], page["after"]) == (["c", "d", "e"], "e")
+    assert api.ask("GET", "/api/v1/streams?after=e").json() == {"streams": [], "after": None}
+
+
+def test_a_list_of_pipeline_runs_has_as_many_as_are_requested(api: Api) -> None:
+    job = api.store.jobs.register(registration(kind="pipeline"))
+    now = datetime.now(UTC)
+    reports = [
+        RunReport(run_id=f"{n}", scope="flights", pipeline="legs", batch=n, attempt=1, state="succeeded", started=now, finished=now)
+        for n in range(150)
+    ]
+    api.store.runs.report(job.id, reports)
+    with AdminClient(api.url) as client:
+        assert [len(client.runs(limit=limit)["runs"]) for limit in (20, 150, 1_000)] == [20, 150, 150]
+
+
+def test_a_missing_api_is_unavailable() -> None:
+    with AdminClient("http://127.0.0.1:1") as client, pytest.raises(ApiUnavailable):
+        client.status()

@@ -1,0 +1,41 @@
+"""Every command explains itself: help, the help of each option, and an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+from rich.markup import render
+
+from headrace.cli.main import app
+
+
+def commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield every command and group that users see, with its path."""
+    for name, command in group.commands.items():
+        if not command.hidden:
+            yield f"{path} {name}", command
+            if hasattr(command, "commands"):
+                yield from commands(command, f"{path} {name}")
+
+
+ALL = dict(commands(typer.main.get_command(app), "headrace"))
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_a_command_has_an_example_of_itself(path: str) -> None:
+    examples = re.findall(r"\[bold\](.+?)\[/bold\]", ALL[path].epilog or "")
+    assert any(f"{path} " in f"{example} " for example in examples), ALL[path].epilog
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_the_help_of_a_command_and_its_options_are_sentences_that_are_shown_in_full(path: str) -> None:
+    command = ALL[path]
+    for text in [command.help, *(parameter.help for parameter in command.params)]:
+        assert text
+        assert re.match(r"[A-Z0-9'-]", text), text
+        assert re.search(r"[.\]]\Z", text.strip()), text
+        assert not render(text).spans, f"the terminal takes part of this for markup: {text}"
