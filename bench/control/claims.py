@@ -15,8 +15,9 @@ from uuid import uuid4
 from bench.api_process import KEY, api_process, processor_seconds
 
 from headrace.client.triggerer import TriggererClient
+from headrace.wire.calls.execution import CLEAN_UP_TRIGGERS, LOAD_TRIGGERS
 from headrace.wire.control.jobs import Heartbeat, RegisterJob
-from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
+from headrace.wire.control.triggers import CleanupTriggers, DeclaredTrigger, DeclareProject, LoadTriggers
 
 TRIGGERS: Final = 10_000
 STREAMS: Final = 500
@@ -48,10 +49,10 @@ async def measure(database_url: str, home: Path) -> dict[str, Any]:
             leases = 0
             for _ in range(ROUNDS):
                 begun = perf_counter()
-                loaded = await client.load(TRIGGERS, ["default"])
+                loaded = await client.request(LOAD_TRIGGERS, LoadTriggers(capacity=TRIGGERS, queues=["default"]))
                 loads.append(1000 * (perf_counter() - begun))
                 if loaded.revoked:
-                    await client.cleanup(loaded.revoked)
+                    await client.request(CLEAN_UP_TRIGGERS, CleanupTriggers(trigger_ids=loaded.revoked))
                 begun = perf_counter()
                 leases = len((await client.heartbeat(Heartbeat())).leases)
                 beats.append(1000 * (perf_counter() - begun))
@@ -88,7 +89,7 @@ def _declaration() -> DeclareProject:
 
 async def _load(client: TriggererClient) -> float:
     begun = perf_counter()
-    await client.load(TRIGGERS, ["default"])
+    await client.request(LOAD_TRIGGERS, LoadTriggers(capacity=TRIGGERS, queues=["default"]))
     return 1000 * (perf_counter() - begun)
 
 

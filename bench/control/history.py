@@ -15,6 +15,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Table, event
 
 from headrace.api.admin.live_status import LiveStatus
+from headrace.core.ledger.counters import COUNTER_HELP
 from headrace.store import Store, open_store
 from headrace.store.dialects.statements import BulkInsert
 from headrace.store.ordering.scopes import scope_named
@@ -69,7 +70,9 @@ def _fill(store: Store, job: int) -> None:
     failed = {"type": "ValueError", "message": "x" * 300, "traceback": []}
     trigger = {"project": "bench", "classpath": "a.B", "kwargs": "{}", "queue": "default", "state": "running", "fired": 9, "rejected": 0}
     trigger |= {"epoch": 1, "declared": now, "job_id": job}
+    counters = dict.fromkeys(COUNTER_HELP, 5)
     stream = {"job_id": job, "state": "polling", "report": report, "updated": now}
+    stream |= {"read": 5, "advanced": 5, "counters": json.dumps(counters)}
     run = {"project": "bench", "pipeline": "p", "scope": "s", "attempt": 1, "state": "succeeded", "events": 5, "rows": 5, "seqs": "[[1,5]]"}
     task = {"project": "bench", "task": "t", "attempt": 0, "step": 0, "next_kwargs": "{}", "epoch": 0, "head": 0}
     _insert(

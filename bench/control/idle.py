@@ -172,8 +172,8 @@ async def _stream_failed(stream: str, watches: Sequence[TriggerContext], error: 
     raise AssertionError(f"{stream} failed with {len(watches)} watches: {error}")
 
 
-async def _failed(running: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
-    raise SystemExit(f"Trigger {running.name} of the benchmark failed: {error!r} (its upstream: {upstream})")
+async def _failed(context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
+    raise SystemExit(f"Trigger {context.name} of the benchmark failed: {error!r} (its upstream: {upstream})")
 
 
 def _workload(form: Form, number: int) -> RunTrigger:

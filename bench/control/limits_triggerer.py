@@ -13,7 +13,7 @@ import os
 import socket
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from time import monotonic, process_time, thread_time
@@ -30,6 +30,7 @@ from headrace.store import open_store
 from headrace.triggerer.supervisor.runner_process import RunnerCommand, RunnerProcess
 from headrace.triggerer.supervisor.session import CapacityPolicy, ShutdownRequest
 from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
+from headrace.wire.calls.call import NO_QUERY, Query
 from headrace.wire.control.jobs import RegisterJob
 
 LONGEST: Final = 300.0  # seconds that one phase may take
@@ -45,7 +46,7 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
     command = (sys.executable, "-m", "bench.control.limits_process", "runner", str(folder), str(watches), str(large))
     gc.freeze()  # as the triggerer does; what the other parts of the benchmark have imported is no supervisor's
     watching = asyncio.create_task(Stalls(stalls["supervisor"]).watch())
-    policy = Policy(share=CapacityPolicy(capacity=2 * watches))
+    policy = Policy(capacity=CapacityPolicy(capacity=2 * watches))
     async with _api(folder, stalls["api"]) as url, Timed(url, key=KEY) as api:
         start = lambda: RunnerProcess.start(RunnerCommand(command, environment))  # noqa: E731
         running = asyncio.create_task(Supervisor(api, start, _registration, policy).run(orders))
@@ -78,11 +79,11 @@ class Timed(TriggererClient):
         self._first: dict[str, float] = {}
         self._last: dict[str, float] = {}
 
-    async def _request(self, method: str, path: str, content: bytes | None, params: Mapping[str, int | str] | None = None) -> bytes:
+    async def _send_as_job(self, method: str, path: str, content: bytes | None, query: Query = NO_QUERY) -> bytes:
         kind = path.removeprefix("/execution/").partition("?")[0]
         self._first.setdefault(kind, monotonic())
         try:
-            return await super()._request(method, path, content, params)
+            return await super()._send_as_job(method, path, content, query)
         finally:
             self._last[kind] = monotonic()
 

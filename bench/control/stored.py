@@ -20,8 +20,9 @@ from bench.control.posting import post, rendered
 from headrace.client.http.responses import bearer
 from headrace.client.triggerer import TriggererClient
 from headrace.wire.base import API_VERSION, VERSION_HEADER
+from headrace.wire.calls.execution import LOAD_TRIGGERS
 from headrace.wire.control.jobs import CompleteJob, RegisterJob
-from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject
+from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
 
 Form: TypeAlias = Literal["batch", "single"]
 Body: TypeAlias = Callable[[int, int], bytes]
@@ -95,7 +96,7 @@ async def _ours(home: Path, database_url: str) -> AsyncIterator[Target]:
         )
         declared = DeclareProject(triggers=[DeclaredTrigger(name="t", classpath="project.T", kwargs={}, stream="s")], pipelines=[])
         await client.declare("bench", declared)
-        (lease,) = (await client.load(10, ["default"])).leases
+        (lease,) = (await client.request(LOAD_TRIGGERS, LoadTriggers(capacity=10, queues=["default"]))).leases
         headers = {"Content-Type": "application/json", VERSION_HEADER: API_VERSION, **bearer(job.token)}
         run = uuid4().hex
 

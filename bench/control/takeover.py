@@ -103,7 +103,7 @@ def _children(process: Process) -> list[int]:
 
 
 def _fenced(deployment: Deployment, old: Process) -> bool:
-    return "beginning again with a new runner and a new job" in (deployment.folder / f"{old.name}.log").read_text()
+    return "restarting with a new runner and a new job" in (deployment.folder / f"{old.name}.log").read_text()
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def measure(sizes: Sequence[int] = (1, 3), kinds: Sequence[str] = tuple(KINDS), 
     answer: dict[str, Any] = {"goals": GOALS, "load_before": os.getloadavg()[0]}
     with (
         tempfile.TemporaryDirectory(prefix="bench-replay-") as folder,
-        open_session("bench", master="local[2]", work=Path(folder) / "spark", long_lived=True) as spark,
+        open_session("bench", master="local[2]", work=Path(folder) / "spark", is_batch=True) as spark,
     ):
         for kind in (KINDS[name] for name in kinds):
             _replay(spark, Path(folder), kind, MILLION // 10)  # the JVM's compilers and the Python workers get warm

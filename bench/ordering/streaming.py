@@ -35,7 +35,9 @@ from headrace.pipeline.driver import run_pipeline
 from headrace.pipeline.options import PipelineOptions
 from headrace.pipeline.spark.session import open_session
 from headrace.project import Project
+from headrace.wire.calls.execution import LOAD_TRIGGERS
 from headrace.wire.control.jobs import Heartbeat
+from headrace.wire.control.triggers import LoadTriggers
 from headrace.wire.custody.events import EventBatch
 
 PARTS: Final = ("latency", "slim", "payload", "reading")
@@ -129,7 +131,7 @@ async def latency(spark: SparkSession, batches: int, run: Driver = driver) -> di
         async with api_process(home) as api, TriggererClient(api.url, key=KEY) as feeder:
             await feeder.register(registration("triggerer"))
             await feeder.declare(PROJECT, declaration())
-            (lease,) = (await feeder.load(10, ["default"])).leases
+            (lease,) = (await feeder.request(LOAD_TRIGGERS, LoadTriggers(capacity=10, queues=["default"]))).leases
             took: list[float] = []
             beating = asyncio.create_task(beats(feeder))
             with run(api, home, spark, 20_000) as alive:

@@ -23,7 +23,7 @@ class Trigger(Protocol):
     def filter_shared_stream(self, stream: AsyncIterator[Any], /) -> AsyncIterator[Any]: ...
 
 
-class Hub(Protocol):
+class Manager(Protocol):
     """What both sides' `SharedStreamManager` has."""
 
     def subscribe(self, *, trigger_id: int, trigger: Any, key: Hashable) -> AsyncIterator[Any]: ...
@@ -44,13 +44,13 @@ class Side(Protocol):
         """Return the upstream that the side's triggers will read."""
         ...
 
-    def hub(self) -> Hub: ...
+    def manager(self) -> Manager: ...
 
     def trigger(self, wants: int | None, *, acks: bool) -> Trigger:
         """Return a trigger with a trivial filter, which wants the raw events whose `k` is `wants`, or all."""
         ...
 
-    def declare(self, hub: Any, case: Case) -> None:
+    def declare(self, manager: Any, case: Case) -> None:
         """Declare the subscribers as watches."""
         ...
 
@@ -87,18 +87,18 @@ def parsed(count: int) -> list[Any]:
 async def drive(side: Side, case: Case) -> Took:
     """Run the load to its end."""
     feed = side.feed(case)
-    hub = side.hub()
+    manager = side.manager()
     tasks: list[asyncio.Task[None]] = []
     gc.collect()
     if case.declared:
-        side.declare(hub, case)
+        side.declare(manager, case)
     else:
         left = [case.subscribers]
         for number in range(case.subscribers):
             trigger = side.trigger(number if case.selective else None, acks=case.acks)
-            stream = trigger.filter_shared_stream(hub.subscribe(trigger_id=number, trigger=trigger, key=KEY))
+            stream = trigger.filter_shared_stream(manager.subscribe(trigger_id=number, trigger=trigger, key=KEY))
             want = -1 if case.acks else case.deliveries // case.subscribers
-            tasks.append(asyncio.create_task(_consume(hub, number, stream, want, left, feed)))
+            tasks.append(asyncio.create_task(_consume(manager, number, stream, want, left, feed)))
     try:
         done = asyncio.create_task(_through(feed))
         tasks.append(done)
@@ -110,7 +110,7 @@ async def drive(side: Side, case: Case) -> Took:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await hub.stop_all()
+        await manager.stop_all()
     return Took(case.events, feed.seconds, feed.cpu, feed.resident)
 
 
@@ -118,13 +118,13 @@ async def _through(feed: Feed) -> None:
     await feed.done.wait()
 
 
-async def _consume(hub: Hub, number: int, stream: AsyncIterator[Any], want: int, left: list[int], feed: Feed) -> None:
+async def _consume(manager: Manager, number: int, stream: AsyncIterator[Any], want: int, left: list[int], feed: Feed) -> None:
     """Confirm at once whatever the filter yields, as a runner would; the last subscriber to have `want` stops the clock."""
     got = 0
     async for _ in stream:
-        seq = hub.bind_pending_event(trigger_id=number, key=KEY)
+        seq = manager.bind_pending_event(trigger_id=number, key=KEY)
         if seq is not None:
-            hub.confirm_persisted((seq,))
+            manager.confirm_persisted((seq,))
         got += 1
         if got == want:
             left[0] -= 1

@@ -88,10 +88,10 @@ class Given(Upstream):
 class ConfirmAtOnce:
     """Takes what declared watches make, and says at once that it is durable."""
 
-    hub: SharedStreamManager
+    manager: SharedStreamManager
 
     def matched(self, matched: Matched) -> None:
-        self.hub.confirm_persisted((matched.seq,))
+        self.manager.confirm_persisted((matched.seq,))
 
     def malformed(self, malformed: Malformed) -> None:
         raise SystemExit(malformed.reason)
@@ -113,20 +113,20 @@ class Headrace:
             Fast.feed = Feed(parsed(count), case.events, lanes=case.lanes, samples=case.samples)
         return Fast.feed
 
-    def hub(self) -> SharedStreamManager:
+    def manager(self) -> SharedStreamManager:
         sink = ConfirmAtOnce()
-        sink.hub = SharedStreamManager(sink=sink)
-        return sink.hub
+        sink.manager = SharedStreamManager(sink=sink)
+        return sink.manager
 
     def trigger(self, wants: int | None, *, acks: bool) -> Fast:
         return (Acked if acks else Fast)(wants)
 
-    def declare(self, hub: SharedStreamManager, case: Case) -> None:
+    def declare(self, manager: SharedStreamManager, case: Case) -> None:
         watches = {
             number: WatchTrigger(upstream=Given(), match={"k": [number]} if case.selective else None, id="$.id")
             for number in range(case.subscribers)
         }
-        hub.watch(triggers=watches, key=KEY)
+        manager.watch(triggers=watches, key=KEY)
 
 
 def _raw(text: bytes, number: int) -> RawEvent:

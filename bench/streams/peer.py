@@ -72,11 +72,11 @@ class Airflow:
         Fast.feed = Feed(parsed(case.subscribers), case.events, lanes=case.lanes, samples=case.samples)
         return Fast.feed
 
-    def hub(self) -> SharedStreamManager:
+    def manager(self) -> SharedStreamManager:
         return SharedStreamManager()
 
     def trigger(self, wants: int | None, *, acks: bool) -> Fast:
         return (Acked if acks else Fast)(wants)
 
-    def declare(self, hub: Any, case: Case) -> None:
+    def declare(self, manager: Any, case: Case) -> None:
         raise NotImplementedError("The peer has no declared watches.")
