@@ -11,7 +11,8 @@ import pytest
 
 from headrace.client.admin.client import AdminClient
 from headrace.client.admin.task_runs import TaskRunsClient
-from headrace.client.worker import WorkerClient
+from headrace.client.job import JobClient
+from headrace.wire.calls.execution import CLAIM_TASK_RUNS
 from headrace.wire.task_runs import ClaimRuns, StartTask
 from support.processes.deployment import KEY, Deployment, until
 from support.processes.ports import free_port
@@ -46,12 +47,15 @@ def test_a_worker_that_waits_at_one_api_gets_the_run_that_is_started_at_the_othe
     with deployment, ThreadPoolExecutor(1) as pool:
         deployment._start("api-2", {"HEADRACE_PORT": port}, "api")
         until(lambda: answers(other), "the other api answers")
-        with WorkerClient(deployment.url, key=KEY) as worker, TaskRunsClient(other, key=KEY) as admin:
+        with JobClient(deployment.url, key=KEY) as worker, TaskRunsClient(other, key=KEY) as admin:
             worker.register(registration("worker"))
+            running: list[str] = []
             for run_id in ("one", "two", "three"):
                 # Without word of the other's commits it would get nothing, or only after its time.
                 before = heartbeat(other)
-                claimed = pool.submit(worker.claim_runs, ClaimRuns(capacity=1, tasks=["t"], running=[], wait=20))
+                claim = ClaimRuns(capacity=1, tasks=["t"], running=list(running), wait=20)
+                claimed = pool.submit(worker.request, CLAIM_TASK_RUNS, claim)
                 until(partial(has_asked, other, before), "it has asked, and waits")
                 admin.start(StartTask(project="flights", run_id=run_id, task="t", kwargs="{}"))
                 assert [run.run_id for run in claimed.result().runs] == [run_id]
+                running.append(run_id)
