@@ -22,6 +22,7 @@ The first paragraph of a docstring is the default message, the second says what 
     │   └── EventAlreadySeen  it was handled, or is being handled now
     ├── StreamError           a shared stream ended or refused
     │   ├── StreamEnded       the poll ended, with or without a cause
+    │   │   └── UpstreamFenced another reader has taken over the upstream
     │   ├── SubscriberOverflow a subscriber's queue was full and the policy is to fail it
     │   └── AckTimeout        a subscriber did not answer in time
     ├── ApiError              the api answered with a problem
@@ -176,6 +177,13 @@ class StreamEnded(StreamError):
     """A shared stream is expected to run for the lifetime of its subscribers, but it ended.
 
     Return from `messages()` of the producer only when it is cancelled.
+    """
+
+
+class UpstreamFenced(StreamEnded):
+    """Another reader has taken over the upstream.
+
+    Stop the other reader, if it is not a triggerer of this deployment. The stream opens again.
     """
 
 

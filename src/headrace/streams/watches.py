@@ -10,12 +10,14 @@ import msgspec
 from msgspec import Struct
 
 from headrace.core.matching.envelope import Envelope
+from headrace.core.matching.paths import METADATA, METADATA_FIELD
 from headrace.core.matching.patterns import MatchIndex
 from headrace.core.values.limits import has_non_finite
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import Message, RawEvent
+from headrace.triggers.upstream import is_builtin
 from headrace.triggers.watch import WatchTrigger
 
 
@@ -44,6 +46,7 @@ class WatchSet:
         self.envelopes: dict[int, Envelope] = {}
         """The envelope of each trigger."""
         self._kinds: set[Envelope] = set()
+        self._metadata_readers: set[int] = set()
         for trigger_id, trigger in triggers.items():
             self.add(trigger_id, trigger)
 
@@ -64,7 +67,12 @@ class WatchSet:
 
     def add(self, trigger_id: int, trigger: WatchTrigger) -> None:
         """Add a new trigger."""
-        self._index.add(trigger.match, trigger_id)
+        pattern = trigger.match
+        if trigger.envelope.reads_metadata or (pattern is not None and METADATA in pattern):
+            self._metadata_readers.add(trigger_id)
+        if pattern is not None and METADATA in pattern:
+            pattern = {METADATA_FIELD if name == METADATA else name: values for name, values in pattern.items()}
+        self._index.add(pattern, trigger_id)
         self._triggers[trigger_id] = trigger
         self.envelopes[trigger_id] = trigger.envelope
         self._kinds.add(trigger.envelope)
@@ -74,6 +82,7 @@ class WatchSet:
         for trigger_id in trigger_ids:
             if self.envelopes.pop(trigger_id, None) is not None:
                 self._index.remove(trigger_id)
+                self._metadata_readers.discard(trigger_id)
                 del self._triggers[trigger_id]
         self._kinds = set(self.envelopes.values())
 
@@ -82,6 +91,8 @@ class WatchSet:
         try:
             event = raw if isinstance(raw, RawEvent) else encoded(raw, lane, position)
             value = event.value
+            if isinstance(event, Message):
+                value = self._message_value(event, value)
             if not isinstance(value, dict):
                 return MatchResult(event, value, [], "Not a JSON object.")
             return MatchResult(event, value, self._grouped(self._index.matches(value)))
@@ -90,6 +101,14 @@ class WatchSet:
         except BaseException as error:  # a class of the user's may raise anything, also SystemExit; it fails only this raw event
             reason = f"It cannot be read: {describe_error(error)}"
         return MatchResult(printed(raw, lane, position), None, [], reason)
+
+    def _message_value(self, message: Message, value: Any) -> Any:
+        """Return the value that is matched: an empty object for null, and with the metadata if any watch reads them."""
+        if value is None:
+            value = {}
+        if self._metadata_readers and isinstance(value, dict):
+            return {**value, METADATA_FIELD: message.metadata.fields()}
+        return value
 
     def _grouped(self, trigger_ids: Iterable[int]) -> list[tuple[Envelope, tuple[int, ...]]]:
         matched = tuple(trigger_ids)
@@ -103,7 +122,7 @@ class WatchSet:
 
 def printed(raw: Any, lane: str, position: int | None) -> RawEvent:
     """Return a raw event for a dead letter: unchanged, or its `repr`."""
-    if type(raw) is RawEvent and type(raw.data) is bytes:
+    if isinstance(raw, RawEvent) and is_builtin(f"{type(raw).__module__}.") and type(raw.data) is bytes:
         return raw
     data = None
     with suppress(Exception):

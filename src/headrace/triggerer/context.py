@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from headrace.core.tracing import traceparent_in
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import Message, RawEvent
 
 
 class EventOrigin(NamedTuple):
@@ -48,6 +48,12 @@ def log_as(context: TriggerContext) -> Iterator[None]:
 def trace_of(raw: Any) -> str | None:
     """Return the `traceparent` of a raw event of any upstream, or None if it has no valid one."""
     try:
-        return traceparent_in(raw.value if isinstance(raw, RawEvent | PackedEvent) else raw)
+        value = raw.value if isinstance(raw, RawEvent | PackedEvent) else raw
     except MalformedEvent:
-        return None
+        value = None
+    return trace_of_value(raw, value)
+
+
+def trace_of_value(raw: Any, value: Any) -> str | None:
+    """Return the `traceparent` in the value of a raw event, else the one in its headers, or None if there is no valid one."""
+    return traceparent_in(value) or (traceparent_in(raw.headers) if isinstance(raw, Message) else None)

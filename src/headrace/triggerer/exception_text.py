@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from headrace.core.values.text import clean_text, describe_text, describe_traceback, type_name
+from headrace.errors import StreamEnded
 from headrace.triggers.masking import mask
 
 MAX_TRACEBACK_LINES: Final = 100
@@ -14,11 +15,12 @@ MAX_TYPE_CHARS: Final = 200
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """The class, message and traceback of an error."""
+    """The class, message and traceback of an error. `is_final`: a producer raised `StreamEnded`, so that a repetition cannot succeed."""
 
     type: str
     message: str
     traceback: list[str]
+    is_final: bool = False
 
 
 def failure(error: BaseException) -> Failure:
@@ -28,4 +30,4 @@ def failure(error: BaseException) -> Failure:
     """
     kind = clean_text(type_name(error))[:MAX_TYPE_CHARS]
     lines = [line for entry in describe_traceback(error) for line in mask(entry).splitlines()]
-    return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:])
+    return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:], isinstance(error, StreamEnded))

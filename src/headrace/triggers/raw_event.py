@@ -1,17 +1,24 @@
-"""The raw event of Headrace's own upstreams."""
+"""The raw events of the built-in upstreams: JSON text, and messages with the metadata of their broker."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from copy import copy
-from typing import Any, Final, Self
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
 from headrace.core.values.limits import FLAT_JSON_BYTES, MAX_JSON_DEPTH, is_too_deep
+from headrace.core.values.message_text import MessageMetadata
 from headrace.errors import MalformedEvent
 
+RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
+"""Headers as a broker delivers them. A name may occur several times."""
+
 _UNREAD: Final = object()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONE_SURROGATE: Final = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
@@ -69,6 +76,63 @@ class RawEvent:
 
     def __repr__(self) -> str:
         return f"RawEvent({self.data[:80]!r}, lane={self.lane!r}, position={self.position})"
+
+
+class Message(RawEvent):
+    """A raw event with the metadata of its broker.
+
+    - `key`: the key that the sender gave, or None.
+    - `delivery`: the number of deliveries so far, counted from 1, or None if the broker does not count.
+    - `timestamp_ms`: the broker's time of the message in milliseconds since 1970, or None.
+
+    A declared watch reads the metadata in the field `@`: `match={"@": {"key": ["UA"]}}`, `id="@.headers.ce_id"`.
+    """
+
+    __slots__ = ("_headers", "delivery", "key", "timestamp_ms")
+
+    def __init__(
+        self,
+        data: bytes,
+        lane: str,
+        position: int,
+        key: str | None = None,
+        delivery: int | None = None,
+        headers: RawHeaders = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
+        super().__init__(data, lane, position)
+        self.key = key
+        self.delivery = delivery
+        self.timestamp_ms = timestamp_ms
+        self._headers = headers
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as text, with U+FFFD for bytes that are not UTF-8. The last value of a name counts."""
+        return {name: value.decode(errors="replace") for name, value in self._headers if value is not None}
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The broker's time of the message in UTC, or None if it has none or one outside the years 1 to 9999."""
+        try:
+            return None if self.timestamp_ms is None else _EPOCH + timedelta(milliseconds=self.timestamp_ms)
+        except OverflowError:
+            return None
+
+    @property
+    def metadata(self) -> MessageMetadata:
+        """The metadata as one value."""
+        return MessageMetadata(self.key, tuple(self._headers), self.timestamp_ms, self.delivery)
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the broker gave more than the number of deliveries."""
+        return self.key is not None or self.timestamp_ms is not None or bool(self._headers)
+
+
+def message_with(metadata: MessageMetadata, data: bytes, lane: str, position: int) -> Message:
+    """Return the message of its JSON text and its metadata."""
+    return Message(data, lane, position, metadata.key, metadata.delivery, metadata.headers, metadata.timestamp_ms)
 
 
 def _reason(data: bytes, error: Exception) -> str:

@@ -43,7 +43,8 @@ class SharedStreamProducer(ABC):
         """Acknowledge a batch to the broker: commit, delete or ack.
 
         `batch` has the answered raw events of one lane, in order and without a gap; it is never empty. Calls for one lane follow each
-        other, calls for different lanes may overlap. If the call raises, it is repeated with the same batch.
+        other, calls for different lanes may overlap. If the call raises, it is repeated with the same batch, but not after `StreamEnded` or
+        `UpstreamFenced`: then the stream ends, and the upstream is opened again.
 
         Do not acknowledge a raw event whose outcome has `failed` > 0. When the upstream is opened next, it is delivered again, before the
         later raw events of its lane. All other outcomes are final.

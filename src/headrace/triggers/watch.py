@@ -91,4 +91,4 @@ def _path_or_text(name: str, text: object, default: Callable[[], str]) -> str | 
         return _upstreams_text(name, default())
     if not isinstance(text, str) or not text:
         raise ProjectError(f"{name}= must be a text or a path such as '$.{name}', not {text!r}.")
-    return JsonPath.parse(text) if text.startswith("$") else text
+    return JsonPath.parse(text) if text.startswith(("$", "@.", "@[")) else text

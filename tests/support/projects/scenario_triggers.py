@@ -13,7 +13,7 @@ from time import sleep
 from typing import Any, Self
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.sources.message import LaneNames
+from headrace.sources.outgoing import LaneNames
 from headrace.sources.queue.producer import QueueProducer
 from headrace.sources.queue.upstream import Queue
 from headrace.triggers.base import BaseEventTrigger

@@ -47,6 +47,7 @@ class Feed(SharedStreamProducer):
         self.batches: list[tuple[Hashable, list[AdvanceItem]]] = []
         self.hold: dict[Hashable, asyncio.Event] = {}
         self.failures: dict[Hashable, int] = {}
+        self.error: Exception = ConnectionError("the broker is away")
         self.running: set[Hashable] = set()
         self.overlap = 0
 
@@ -85,7 +86,7 @@ class Feed(SharedStreamProducer):
             await asyncio.sleep(0)
             if self.failures.get(lane, 0) > 0:
                 self.failures[lane] -= 1
-                raise ConnectionError("the broker is away")
+                raise self.error
         finally:
             self.running.remove(lane)
         assert not self.closed

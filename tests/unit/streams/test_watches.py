@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamError
+from headrace.sources.memory.upstream import Memory
 from headrace.streams import manager as manager_module
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.sink import Matched
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import Message, RawEvent
 from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Feed, MemoryUpstream, Runner, Sink, other_tasks, reads, settle, until
 
@@ -222,3 +224,57 @@ async def test_what_cannot_be_watched() -> None:
     with pytest.raises(StreamError, match="no acks"):
         manager.watch(triggers={2: watch(Feed())}, key=KEY)
     await manager.stop_all()
+
+
+def message(number: int, **metadata: Any) -> Message:
+    return Message(b'{"n":%d,"@":{"key":"json"}}' % number, "x", number, **metadata)
+
+
+def matches(watches: dict[int, dict[str, Any]], raw: RawEvent) -> dict[int, Any]:
+    """Return the fields of the events of one raw event, by trigger."""
+    triggers = {number: WatchTrigger(upstream=Memory("metadata"), **declared) for number, declared in watches.items()}
+    match = WatchSet(triggers).match(raw, "x", raw.position)
+    assert match.malformed is None
+    return {
+        number: envelope.extract(match.value, stream="s", lane="x", position=1) for envelope, numbers in match.groups for number in numbers
+    }
+
+
+def test_watches_select_by_the_metadata_of_a_message() -> None:
+    watches: dict[int, dict[str, Any]] = {
+        1: {"match": {"@": {"key": ["a"]}}},
+        2: {"match": {"@": {"headers": {"kind": ["order"]}}, "n": [1]}},
+        3: {"match": {"n": [1]}},
+    }
+    assert set(matches(watches, message(1, key="a"))) == {1, 3}
+    assert set(matches(watches, message(1, key="json", headers=[("kind", b"order")]))) == {2, 3}
+    assert set(matches(watches, message(2, key="b", headers=[("kind", b"order")]))) == set()
+    assert set(matches(watches, RawEvent(b'{"n":1,"@":{"key":"a"}}', "x", 1))) == {3}
+
+
+def test_fields_of_an_event_come_from_the_metadata_of_a_message() -> None:
+    watch = {
+        "id": "@.headers.ce_id",
+        "subject": "@.key",
+        "occurred": "@.timestamp",
+        "source": "@.headers['source']",
+        "type": "$['@'].key",
+    }
+    one = message(1, key="k", headers=[("ce_id", b"7"), ("source", b"there")], timestamp_ms=1_500)
+    (fields,) = matches({1: watch}, one).values()
+    assert (fields.id, fields.subject, fields.source, fields.type) == ("7", "k", "there", "json")
+    assert fields.occurred == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
+
+
+def test_a_tombstone_is_matched_as_an_empty_object() -> None:
+    tombstone = Message(b"null", "x", 1, key="deleted")
+    assert set(matches({1: {"match": {"n": [1]}}, 2: {}, 3: {"match": {"@": {"key": ["deleted"]}}}}, tombstone)) == {2, 3}
+
+
+def test_removed_readers_of_metadata_cost_nothing() -> None:
+    watches = WatchSet(
+        {1: WatchTrigger(upstream=Memory("metadata"), match={"@": {"key": ["a"]}}), 2: WatchTrigger(upstream=Memory("metadata"))}
+    )
+    assert "\0@" in watches.match(message(1, key="a"), "x", 1).value
+    watches.discard([1])
+    assert watches.match(message(1, key="a"), "x", 1).value == {"n": 1, "@": {"key": "json"}}

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pickle
+from datetime import UTC, datetime
+
 import pytest
 
 from headrace.errors import MalformedEvent
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import Message, RawEvent
 
 
 def test_the_value_is_parsed_once() -> None:
@@ -23,3 +26,27 @@ def test_what_is_not_json_is_malformed_each_time_it_is_read(data: bytes) -> None
 
 def test_repr_is_short() -> None:
     assert len(repr(RawEvent(b"x" * 10_000, "lane", 5))) < 200
+
+
+def test_headers_are_text_and_the_last_value_of_a_name_counts() -> None:
+    message = Message(b"{}", "x", 1, headers=[("a", b"1"), ("b", b"\xff"), ("a", b"2"), ("c", None)])
+    assert message.headers == {"a": "2", "b": "\N{REPLACEMENT CHARACTER}"}
+
+
+def test_a_timestamp_is_a_moment_in_utc() -> None:
+    assert Message(b"{}", "x", 1, timestamp_ms=1_500).timestamp == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
+    assert Message(b"{}", "x", 1, timestamp_ms=-(2**63)).timestamp is None
+    assert Message(b"{}", "x", 1).timestamp is None
+
+
+def test_metadata_has_only_what_the_broker_gave() -> None:
+    assert Message(b"{}", "x", 1).metadata.fields() == {}
+    message = Message(b"{}", "x", 1, "k", 2, [("h", b"v")], 1_500)
+    assert message.metadata.fields() == {"key": "k", "headers": {"h": "v"}, "timestamp": 1.5, "delivery": 2}
+
+
+def test_a_message_for_another_process_has_its_metadata() -> None:
+    message = Message(b'{"n":1}', "x", 1, "k", 2, [("h", b"v")], 1_500)
+    assert message.value == {"n": 1}
+    other = pickle.loads(pickle.dumps(message))
+    assert (other.data, other.metadata, other.value) == (message.data, message.metadata, {"n": 1})

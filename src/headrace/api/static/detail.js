@@ -92,8 +92,12 @@ async function moreEvents(home, id, before) {
 
 const SHOWN_CHARS = 64 * 1024; // of what came: all of it is in `headrace dead-letters show`
 
+const metadataFacts = ({ key, headers }) => ({
+  ...(key === undefined ? {} : { Key: key }),
+  ...(headers === undefined ? {} : { Headers: Object.entries(headers).map(([name, value]) => `${name}: ${value}`).join(", ") }) });
+
 export const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
-  { "Short id": letter.short, State: letter.state, Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts },
+  { "Short id": letter.short, State: letter.state, Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts, ...metadataFacts(letter.metadata) },
   { "What came": letter.raw.length > SHOWN_CHARS ? `${letter.raw.slice(0, SHOWN_CHARS)} […]` : letter.raw, Traceback: letter.traceback.join("\n") }]);
 
 // ---- a log, as it grows

@@ -79,7 +79,7 @@ def show(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one dead letter with the raw event and the traceback of its last attempt."""
     with admin_client(read_settings(api_url=api_url)) as client:
         dead_letter = DeadLetterDetail.model_validate(client.dead_letter(checked_id(id)))
-    facts = dead_letter.model_dump(exclude={"raw", "traceback", "received", "triggers"})
+    facts = dead_letter.model_dump(exclude={"raw", "metadata", "traceback", "received", "triggers"}) | dead_letter.metadata
     facts |= {"triggers": ", ".join(dead_letter.triggers), "received": ago(dead_letter.received)}
     traceback = [line.rstrip("\n") for line in dead_letter.traceback or ()]
     render_facts(dead_letter, facts, json=json, text="\n".join([dead_letter.raw, *traceback]))

@@ -17,7 +17,7 @@ from headrace.cli.groups import examples
 from headrace.cli.rendering import count
 from headrace.core.matching.paths import JsonPath
 from headrace.errors import UsageError
-from headrace.sources.message import MAX_MESSAGE_BYTES
+from headrace.sources.outgoing import MAX_MESSAGE_BYTES
 from headrace.sources.queue.writer import QueueWriter
 
 BLOCK_BYTES: Final = 1024 * 1024

@@ -37,7 +37,9 @@ class EventFields(NamedTuple):
 
 
 class EventPaths(TypedDict, total=False):
-    """The paths of the fields of an event, such as `$.a.b[0]`. `source` and `type` are a path or the text itself."""
+    """The paths of the fields of an event: `$.a.b[0]` in its JSON, `@.key` in the metadata of a message. `source` and `type` are a path or
+    the text itself.
+    """
 
     id: str | None
     follows: str | None
@@ -60,6 +62,12 @@ class Envelope:
     follows: JsonPath | None = None
     subject: JsonPath | None = None
     occurred: JsonPath | None = None
+
+    @property
+    def reads_metadata(self) -> bool:
+        """Whether a field comes from the metadata of a message."""
+        paths = (self.source, self.type, self.id, self.follows, self.subject, self.occurred)
+        return any(isinstance(path, JsonPath) and path.reads_metadata for path in paths)
 
     def extract(self, value: Any, *, stream: str, lane: str, position: int | None) -> EventFields:
         """Return the fields of the event in `value`. Raises `MissingField` or `WrongField`, which name the path and the error."""

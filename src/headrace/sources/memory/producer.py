@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.sources.memory.store import MemoryStore
-from headrace.sources.message import Message
+from headrace.triggers.raw_event import Message
 from headrace.triggers.upstream import SharedStreamProducer
 
 FETCH_OF_A_LANE: Final = 256

@@ -8,7 +8,8 @@ from threading import Lock
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import StreamEnded, UpstreamError
-from headrace.sources.message import LaneLayout, LaneNames, Message, OutgoingMessage, SentMessage
+from headrace.sources.outgoing import LaneLayout, LaneNames, OutgoingMessage, SentMessage
+from headrace.triggers.raw_event import Message
 
 
 class MemoryLane:
@@ -31,7 +32,7 @@ class MemoryLane:
         while self.read < self.last and len(taken) < most:
             self.read += 1
             if (message := self.messages.get(self.read)) is not None:
-                message.delivery += 1
+                message.delivery = (message.delivery or 0) + 1
                 taken.append(Message(message.data, self.name, message.position, message.key, message.delivery))
         return taken
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.store import MemoryStore
-from headrace.sources.message import Key, Message, SentMessage, draft, drafts
+from headrace.sources.outgoing import Key, SentMessage, draft, drafts
+from headrace.triggers.raw_event import Message
 from headrace.triggers.upstream import Upstream
 
 _STORES: Final[dict[str, MemoryStore]] = {}

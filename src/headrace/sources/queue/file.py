@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamError
-from headrace.sources.message import LaneLayout, LaneNames
+from headrace.sources.outgoing import LaneLayout, LaneNames
 
 APPLICATION: Final = 0x48525155
 VERSION: Final = 3

@@ -14,7 +14,7 @@ import structlog
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, ResourceError, StreamEnded
 from headrace.sources.group_commit import GroupCommit
-from headrace.sources.message import LaneNames
+from headrace.sources.outgoing import LaneNames
 from headrace.sources.queue.reader import LEASE_SECONDS, QueueMessage, QueueReader
 from headrace.sources.queue.wakeup import WakeupPipe
 from headrace.triggers.upstream import SharedStreamProducer

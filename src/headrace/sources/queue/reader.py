@@ -16,10 +16,11 @@ from time import time, time_ns
 from typing import Final, NamedTuple
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.errors import HeadraceError, StreamEnded, UpstreamError
+from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
 from headrace.sources.folder_lock import FolderLock
-from headrace.sources.message import LaneNames, Message
+from headrace.sources.outgoing import LaneNames
 from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, place_of, plain
+from headrace.triggers.raw_event import Message
 from headrace.triggers.stream_log import LogMark
 
 LEASE_SECONDS: Final = 30.0
@@ -93,7 +94,7 @@ class QueueReader:
     def fetch(self) -> list[QueueMessage]:
         """Return the next messages, lane by lane, from the last place in each; none if all have been fetched.
 
-        Raises `StreamEnded` if another reader has taken over.
+        Raises `UpstreamFenced` if another reader has taken over.
         """
         self._file.still_there()
         with plain(self._file.path):
@@ -116,7 +117,7 @@ class QueueReader:
 
         `mark` is that of the event log that the batches are recorded in.
 
-        Raises `StreamEnded` if another reader has taken over.
+        Raises `UpstreamFenced` if another reader has taken over.
         """
         batches = list(batches)
         with self._file.writing() as connection:
@@ -136,7 +137,7 @@ class QueueReader:
                 self._empty[message.place >> LANE_BITS] = message.lane, time()
 
     def renew(self) -> None:
-        """Renew the lease, and delete empty lanes. Raises `StreamEnded` if another reader has taken over."""
+        """Renew the lease, and delete empty lanes. Raises `UpstreamFenced` if another reader has taken over."""
         with self._file.writing(self._notes) as connection:
             self._fence(connection)
             connection.execute("UPDATE queue SET expires = ?", (time() + LEASE_SECONDS,))
@@ -267,7 +268,7 @@ class QueueReader:
 
     def _fence(self, connection: sqlite3.Connection) -> None:
         if connection.execute("SELECT epoch FROM queue").fetchone()[0] != self._epoch:
-            raise StreamEnded(f"Another reader has taken over the queue {self._file.path}.")
+            raise UpstreamFenced(f"Another reader has taken over the queue {self._file.path}.")
 
     def _release(self) -> None:
         if self._lock is not None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from headrace.sources.message import LaneLayout, LaneNames
+from headrace.sources.outgoing import LaneLayout, LaneNames
 from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, lane_name, plain
 from headrace.sources.queue.producer import QueueProducer
 from headrace.triggers.project_paths import PROJECT_FOLDER, parse_path, resolve_path

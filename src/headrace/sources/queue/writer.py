@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from headrace.errors import UpstreamError, UsageError
 from headrace.sources.group_commit import GroupCommit
-from headrace.sources.message import Key, LaneLayout, LaneNames, OutgoingMessage, SentMessage, draft, drafts
+from headrace.sources.outgoing import Key, LaneLayout, LaneNames, OutgoingMessage, SentMessage, draft, drafts
 from headrace.sources.queue.file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, place_of
 from headrace.sources.queue.wakeup import ring
 

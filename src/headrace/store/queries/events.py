@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, bindparam, select, tuple_
 
 from headrace.core.identity import event_key
 from headrace.core.tracing import event_trace
+from headrace.core.values.message_text import split_metadata
 from headrace.core.values.moments import moment
 from headrace.store.db.meta import log_head
 from headrace.store.dead_letters.short_ids import full_ids, short_id
@@ -168,8 +169,13 @@ def dead_letter_detail(connection: Connection, id: str) -> DeadLetterDetail | No
     row = connection.execute(select(*_LETTER, dead_letters.c.raw, dead_letters.c.traceback).where(dead_letters.c.id == id)).one_or_none()
     if row is None:
         return None
-    raw = whole_text(connection, id) or row.raw
-    return DeadLetterDetail(**_letter(row, _names(connection, [row])), raw=raw, traceback=json.loads(row.traceback))
+    metadata, raw = split_metadata(whole_text(connection, id) or row.raw)
+    return DeadLetterDetail(
+        **_letter(row, _names(connection, [row])),
+        raw=raw,
+        metadata={} if metadata is None else metadata.fields(),
+        traceback=json.loads(row.traceback),
+    )
 
 
 def _letter(row: Found, names: dict[int, str]) -> dict[str, Any]:

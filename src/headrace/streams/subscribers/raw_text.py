@@ -1,22 +1,21 @@
 """Conversion of raw events to the text that a backlog stores, and back.
 
-The text of a `RawEvent` is its JSON. Any other value of a producer is its JSON after a mark, so that it is restored as the same value.
+The text of a `RawEvent` is its JSON, and that of a `Message` has its metadata before it. Any other value of a producer is its JSON after a
+mark, so that it is restored as the same value.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from headrace.core.values.limits import is_too_deep
+from headrace.core.values.message_text import VALUE_MARK, join_metadata, split_metadata
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.triggers.packed import PackedEvent
-from headrace.triggers.raw_event import RawEvent
-
-VALUE_MARK: Final = "\x1e"
-"""Begins a record of a JSON text sequence (RFC 7464); no JSON text begins with it."""
+from headrace.triggers.raw_event import Message, RawEvent, message_with
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -26,7 +25,7 @@ def to_text(raw: Any) -> str:
     """Return the text of `raw`, with U+FFFD for invalid UTF-8 and NUL. Raises `MalformedEvent` if it is not made of JSON values."""
     try:
         if isinstance(raw, RawEvent):
-            return decode_lossy(raw.data)
+            return raw_event_text(raw)
         if isinstance(raw, PackedEvent):
             return raw.backlog_text()
         text = _encode(raw)
@@ -44,7 +43,21 @@ def from_text(text: str, lane: str, position: int | None) -> Any:
     """Return the raw event of a text."""
     if text.startswith(VALUE_MARK):
         return _decode(text[1:])
-    return RawEvent(text.encode(), lane, position or 0)
+    return raw_event_from(text, lane, position)
+
+
+def raw_event_text(raw: RawEvent, max_bytes: int | None = None) -> str:
+    """Return the text of a raw event, of which it takes the first `max_bytes` bytes; U+FFFD replaces invalid UTF-8 and NUL."""
+    metadata = raw.metadata if isinstance(raw, Message) and raw.has_metadata else None
+    return join_metadata(metadata, decode_lossy(raw.data[:max_bytes]))
+
+
+def raw_event_from(text: str, lane: str, position: int | None) -> RawEvent:
+    """Return the raw event of the text of one."""
+    metadata, data = split_metadata(text)
+    if metadata is None:
+        return RawEvent(data.encode(), lane, position or 0)
+    return message_with(metadata, data.encode(), lane, position or 0)
 
 
 def preview(raw: Any) -> str:

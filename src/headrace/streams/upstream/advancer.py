@@ -14,7 +14,7 @@ from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Batch
 from headrace.core.ledger.receipts import ReceiptBuilder
 from headrace.core.values.text import describe_error, describe_text
-from headrace.errors import StreamError
+from headrace.errors import StreamEnded, StreamError
 from headrace.streams.limits.close_grace import CANCEL_SHARE, CloseDeadline, LeftBehind, is_cancelled
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.limits.shutdown_deadline import ShutdownDeadline
@@ -50,8 +50,8 @@ class _Advance:
 class Advancer:
     """Records the receipts of ready batches, then advances the producer. A batch stays in the ledger until its advance succeeds.
 
-    If the advance of a batch keeps failing, its lane stops, and `give_up` is called with the error. So it is if an advance does not end
-    although it is cancelled: it is left behind. `on_advanced` is called after each successful advance.
+    If the advance of a batch keeps failing, or fails with `StreamEnded`, its lane stops, and `give_up` is called with the error. The same
+    happens if an advance does not end although it is cancelled: it is left behind. `on_advanced` is called after each successful advance.
     """
 
     def __init__(
@@ -193,6 +193,8 @@ class Advancer:
             self._ledger.counters.advance_errors += 1
             lane.error = describe_error(error)
             log.warning("Advance failed", lane=lane.name, batch=len(advance.batch.items), attempt=attempt + 1, error=lane.error)
+            if isinstance(error, StreamEnded):
+                break  # a repetition cannot succeed
         failed = StreamError(f"Lane {lane.name!r} could not be advanced, {attempt + 1} times in a row: {lane.error}")
         failed.__cause__ = error
         self._give_up(failed)

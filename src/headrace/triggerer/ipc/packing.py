@@ -9,9 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from headrace.core.values.limits import MAX_RAW_BYTES
+from headrace.core.values.message_text import VALUE_MARK
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
-from headrace.streams.subscribers.raw_text import VALUE_MARK, to_text
+from headrace.streams.subscribers.raw_text import to_text
 from headrace.streams.watches import encoded
 from headrace.triggers.masking import mask
 from headrace.triggers.packed import PackedEvent, PackedSubclass

@@ -9,14 +9,13 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from headrace.core.matching.envelope import Envelope, EventFields
-from headrace.core.tracing import traceparent_in
 from headrace.core.values.text import cut_lines, describe_error, describe_text
 from headrace.errors import MissingField, WrongField
 from headrace.streams.sink import Malformed, Matched, Poisoned, RejectedEvent, Spilled
-from headrace.triggerer.context import EventOrigin
+from headrace.streams.subscribers.raw_text import raw_event_text
+from headrace.triggerer.context import EventOrigin, trace_of_value
 from headrace.triggerer.outbox.dead_letters import MAX_RAW_BYTES, dead_letter
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
-from headrace.triggers.raw_event import RawEvent
 from headrace.wire.base import rfc3339
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.events import DeadLetterKind, EventItem
@@ -41,7 +40,7 @@ class OutboxSink:
 
     def matched(self, matched: Matched) -> None:
         """Store the raw event as an event, or as a dead letter of these watches if it cannot become one."""
-        origin = EventOrigin(matched.key, matched.lane, matched.position, traceparent_in(matched.value))
+        origin = EventOrigin(matched.key, matched.lane, matched.position, trace_of_value(matched.raw, matched.value))
         event = extract_event(matched.envelope, matched.value, matched.raw.data, matched.trigger_ids, origin)
         if isinstance(event, EventItem):
             self._outbox.put(OutboxItem(event, matched.seq))
@@ -97,7 +96,7 @@ class OutboxSink:
 
     def _reject(self, what: Matched | Malformed, kind: DeadLetterKind, reason: str, who: int | None = None) -> None:
         self._log.warning("raw event rejected", stream=what.key, lane=what.lane, position=what.position, reason=reason)
-        item = dead_letter(what, kind, reason, decode_lossy(what.raw), what.trigger_ids, who=who)
+        item = dead_letter(what, kind, reason, raw_event_text(what.raw, MAX_RAW_BYTES + 1), what.trigger_ids, who=who)
         self._mark_rejected(what.seq)
         self._outbox.put(OutboxItem(item, what.seq))
 
@@ -117,11 +116,6 @@ def extract_event(
         return "rejected", error.errors()[0]["msg"]
     except Exception as error:  # an error of this raw event's data alone must not end the stream
         return "failed", f"It cannot be made into an event: {describe_error(error)}"
-
-
-def decode_lossy(raw: RawEvent) -> str:
-    """Return a raw event as text, with U+FFFD where it is not UTF-8."""
-    return raw.data[: MAX_RAW_BYTES + 1].decode(errors="replace")
 
 
 def event_item(fields: EventFields, payload: str, trigger_ids: Sequence[int], origin: EventOrigin) -> EventItem:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.core.memory_budget import MemoryBudget
-from headrace.errors import StreamError, StreamMoved
+from headrace.errors import StreamEnded, StreamError, StreamMoved
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.packing import size_of, unpack
 from headrace.triggerer.ipc.producer_messages import (
@@ -314,7 +314,10 @@ class RemoteProducer(SharedStreamProducer):
         if ended.cancelled:
             raise asyncio.CancelledError
         if ended.failure is not None:
-            raise error_of(ended.failure)
+            error = error_of(ended.failure)
+            if ended.failure.is_final:
+                raise StreamEnded(ended.failure.message) from error
+            raise error
 
     def _process_lost(self) -> Exception:
         return StreamError(f"The process of the producer ended: {self._lost or 'it was not started'}")

@@ -7,15 +7,14 @@ from collections.abc import Callable
 
 import structlog
 
-from headrace.core.tracing import traceparent_in
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.streams.backlog import Answer, BacklogEntry
+from headrace.streams.subscribers.raw_text import raw_event_from
 from headrace.streams.watches import WatchSet
-from headrace.triggerer.context import EventOrigin
+from headrace.triggerer.context import EventOrigin, trace_of_value
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggerer.outbox.sink import extract_event
 from headrace.triggerer.runner.backlog import ApiBacklog
-from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.custody.events import EventItem, ReceiptStatus
 
@@ -70,13 +69,13 @@ class Redrive:
         """Match one raw event of the backlog, and put the resulting event into the outbox. Return the answer, and the
         future of its storage.
         """
-        key, raw = trigger.shared_stream_key(), RawEvent(entry.raw.encode(), entry.lane, entry.position or 0)
+        key, raw = trigger.shared_stream_key(), raw_event_from(entry.raw, entry.lane, entry.position)
         match = watches.match(raw, entry.lane, entry.position)
         if match.malformed is not None:
             return self._reject_again(trigger_id, entry, match.malformed)
         if not match.groups:
             return "filtered", None
-        origin = EventOrigin(key, entry.lane, entry.position, traceparent_in(match.value))
+        origin = EventOrigin(key, entry.lane, entry.position, trace_of_value(raw, match.value))
         event = extract_event(trigger.envelope, match.value, raw.data, [trigger_id], origin)
         if not isinstance(event, EventItem):
             return self._reject_again(trigger_id, entry, event[1])

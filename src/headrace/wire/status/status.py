@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.control.jobs import Blocked
@@ -190,9 +190,10 @@ class DeadLetterSummary(WireModel):
 
 
 class DeadLetterDetail(DeadLetterSummary):
-    """One dead letter with its raw text and the traceback of its last attempt."""
+    """One dead letter with its raw text, the metadata of its message if the broker has any, and the traceback of its last attempt."""
 
     raw: str
+    metadata: dict[str, Any] = {}
     traceback: list[str]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.sources.message import draft
+from headrace.sources.outgoing import draft
 from headrace.sources.queue import reader as queue_reader
 from headrace.sources.queue.reader import QueueMessage, QueueReader
 from headrace.sources.queue.upstream import Queue

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sources.message import Message
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.subscribers.copies import copied, copier
+from headrace.streams.subscribers.raw_text import from_text
 from headrace.triggers.event import TriggerEvent
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import Message, RawEvent
 from headrace.triggers.watch import WatchTrigger
 from support.sources.streams import KEY, Engine, Feed, Keeper, MemoryUpstream, Reads, Runner, until
 
@@ -68,9 +68,8 @@ async def test_what_one_trigger_changes_no_other_sees(form: str) -> None:
 
 
 def value_of(text: str) -> Any:
-    import msgspec
-
-    return msgspec.json.decode(text.lstrip("\x1e"))
+    raw = from_text(text, "x", 1)
+    return raw.value if isinstance(raw, RawEvent) else raw
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.binary(max_size=3)

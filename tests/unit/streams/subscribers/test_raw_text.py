@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.errors import MalformedEvent
 from headrace.streams.subscribers.raw_text import from_text, preview, to_text
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import Message, RawEvent
 
 
 @pytest.mark.parametrize("raw", [{"a": [1, 2.5, None, True, "ü\u0000"]}, "text", 7, None, []])
@@ -23,6 +25,37 @@ def test_a_raw_event_comes_back_with_its_place() -> None:
 
 def test_what_no_text_has_is_replaced() -> None:
     assert to_text(RawEvent(b"\xff\0", "x", 1)) == "\N{REPLACEMENT CHARACTER}" * 2
+
+
+keys = st.none() | st.text(max_size=5)
+headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=4)), max_size=3).map(tuple)
+
+
+@given(key=keys, headers=headers, timestamp_ms=st.none() | st.integers(-(2**63), 2**63 - 1), delivery=st.none() | st.integers(1, 9))
+def test_a_message_comes_back_with_its_metadata(
+    key: str | None, headers: tuple[tuple[str, bytes | None], ...], timestamp_ms: int | None, delivery: int | None
+) -> None:
+    message = Message(b'{"a":\n1}', "x", 3, key, delivery, headers, timestamp_ms)
+    text = to_text(message)
+    back = from_text(text, "x", 3)
+    assert (back.data, back.lane, back.position) == (message.data, "x", 3)
+    if message.has_metadata:
+        assert back.metadata == message.metadata
+        assert to_text(back) == text
+    else:
+        assert text == '{"a":\n1}'
+
+
+@given(begin=st.sampled_from(["\x1d", "\x1e"]), rest=st.text(max_size=20) | st.just("{}\nx") | st.just('{"key":1}\nx'))
+def test_a_malformed_raw_event_that_begins_with_a_mark_comes_back_unchanged(begin: str, rest: str) -> None:
+    data = (begin + rest).replace("\0", "0").encode(errors="replace")
+    back = from_text(to_text(RawEvent(data, "x", 1)), "x", 1)
+    assert isinstance(back, RawEvent)
+    assert back.data == data
+
+
+def test_a_stored_text_whose_metadata_cannot_be_read_is_the_raw_event() -> None:
+    assert from_text("\x1dnot JSON\nx", "x", 1).data == b"\x1dnot JSON\nx"
 
 
 @pytest.mark.parametrize("raw", [object(), (1, 2), b"bytes", {1: 2}])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.core.ledger.receipts import Receipt, TriggerAnswers
-from headrace.errors import StreamEnded
+from headrace.errors import StreamEnded, UpstreamFenced
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.upstream import advancer
 from headrace.triggers.stream_log import LogState
@@ -64,6 +64,17 @@ async def test_an_advance_that_keeps_raising_ends_the_stream_while_other_lanes_f
     assert feed.failures["x"] == 97
     await runner.leave()
     assert not other_tasks()
+
+
+async def test_an_advance_of_a_fenced_reader_ends_the_stream_without_a_repetition() -> None:
+    manager, feed = SharedStreamManager(advance_backoff=(0.001, 0.001), advance_attempts=99), Feed([("x", 1)])
+    feed.failures["x"], feed.error = 99, UpstreamFenced()
+    runner = Runner(manager, 1, reads(feed)())
+    error = await runner.error()
+    assert error is not None
+    assert "could not be advanced, 1 times in a row: UpstreamFenced: Another reader" in str(error.__cause__)
+    assert feed.failures["x"] == 98
+    await runner.leave()
 
 
 async def test_an_advance_that_hangs_is_cancelled_and_tried_again() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.core.memory_budget import MemoryBudget
-from headrace.errors import MalformedEvent, StreamMoved
+from headrace.errors import MalformedEvent, StreamEnded, StreamMoved, UpstreamFenced
 from headrace.streams.subscribers.raw_text import to_text
 from headrace.triggerer.ipc.packing import pack, unpack
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
@@ -62,6 +62,8 @@ class Producer(SharedStreamProducer):
         Producer.advanced.append(list(batch))
         if batch[0].broker_payload[0] == "fails":
             raise OSError("the broker is gone")
+        if batch[0].broker_payload[0] == "fenced":
+            raise UpstreamFenced("another reader has the queue")
         if batch[0].broker_payload[0] == "hangs":
             await asyncio.Event().wait()
 
@@ -139,6 +141,16 @@ async def test_errors_and_cancellations_of_advance_cross_the_processes(feed: lis
         async with asyncio.timeout(0.01):
             await producer.advance([AdvanceItem(items[1][1], AdvanceOutcome(1, 0))])
     assert [str(lane) for lane in producer._lanes.values()] == ["fails", "hangs"], "both are still owed"
+    await pool.close()
+
+
+async def test_a_fenced_reader_in_the_process_ends_its_stream(feed: list[tuple[Any, Any]]) -> None:
+    feed += [({"n": 0}, ("fenced", 0))]
+    pool = local_producers()
+    producer = remote(pool)
+    _, items = await read(producer, 1)
+    with pytest.raises(StreamEnded, match="another reader has the queue"):
+        await producer.advance([AdvanceItem(items[0][1], AdvanceOutcome(1, 0))])
     await pool.close()
 
 

@@ -1,4 +1,4 @@
-"""Messages of the built-in upstreams, on their way in and out."""
+"""Outgoing messages of the built-in brokers, and the lanes that they are sent to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from zlib import crc32
 import msgspec
 
 from headrace.errors import UpstreamError, UsageError
-from headrace.triggers.raw_event import RawEvent
 
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
 Key = str | Callable[[Any], str | None] | None
@@ -18,17 +17,6 @@ LaneNames = int | Sequence[str] | None
 """The number of lanes over which keys are spread, or the lanes' names. None keeps the present lanes, and gives a new queue one."""
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Message(RawEvent):
-    """A raw event with the `key` of its sender, and `delivery`: the number of times that it was read, counted from 1."""
-
-    __slots__ = ("delivery", "key")
-
-    def __init__(self, data: bytes, lane: str, position: int, key: str | None, delivery: int) -> None:
-        super().__init__(data, lane, position)
-        self.key = key
-        self.delivery = delivery
 
 
 class SentMessage(NamedTuple):
