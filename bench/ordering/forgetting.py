@@ -12,7 +12,7 @@ from typing import Any, Final
 from headrace.store import Store, open_store
 from headrace.store.db.ages import AgeLimit
 from headrace.store.retention.event_log import logged_events
-from headrace.store.retention.pruner import AT_ONCE, PAUSE_SECONDS
+from headrace.store.retention.pruner import BATCH_ROWS, PAUSE_SECONDS
 from headrace.wire.control.jobs import RegisterJob
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, LoadTriggers
 from headrace.wire.custody.events import EventBatch, EventItem
@@ -39,11 +39,11 @@ def measure(events: int = 200_000) -> dict[str, Any]:
     return {
         "events": events,
         "load": round(load, 2),
-        "rows at once": AT_ONCE,
+        "rows at once": BATCH_ROWS,
         "lock held, median and longest, ms": _ms(held),
         "append of 10 alone, median and longest, ms": _ms(alone),
         "append of 10 beside it, median and longest, ms": _ms(beside),
-        "events forgotten/s, with rests": round(AT_ONCE / (sum(held) / len(held) + PAUSE_SECONDS)),
+        "events forgotten/s, with rests": round(BATCH_ROWS / (sum(held) / len(held) + PAUSE_SECONDS)),
     }
 
 
@@ -55,12 +55,12 @@ def _forget(store: Store, job: int, epochs: dict[int, int], events: int) -> tupl
 
     def piece(connection: Any) -> int:
         began = perf_counter()
-        swept = logged_events(connection, AgeLimit(events, events, 0, 0), AT_ONCE)
+        swept = logged_events(connection, AgeLimit(events, events, 0, 0), BATCH_ROWS)
         held.append(perf_counter() - began)
         return swept.rows
 
     def forget() -> None:
-        for _ in range(events // 2 // AT_ONCE):
+        for _ in range(events // 2 // BATCH_ROWS):
             store.prune(piece)
             rest.wait(PAUSE_SECONDS)
         over.set()

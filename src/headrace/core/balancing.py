@@ -25,8 +25,8 @@ LEAST = 8  # units; a few streams change hands in one step
 class RebalanceStep:
     """The next step of one job, in triggers. `settled`: no job has anything to claim or release until something changes."""
 
-    claim: list[int]
-    give_back: list[int]
+    acquire: list[int]
+    release: list[int]
     settled: bool
 
 

@@ -32,7 +32,7 @@ class BackgroundWork:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._troubles: dict[str, _Failure] = {}
+        self._failures: dict[str, _Failure] = {}
         self._lag_days = 0.0
 
     def record_failure(self, work: str, error: Exception) -> float:
@@ -40,10 +40,10 @@ class BackgroundWork:
         consecutive failure.
         """
         with self._lock:
-            before = self._troubles.get(work)
+            before = self._failures.get(work)
             since = datetime.now(UTC) if before is None else before.since
             failures = 1 if before is None else before.failures + 1
-            self._troubles[work] = _Failure(since, failures, f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
+            self._failures[work] = _Failure(since, failures, f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
         pause: float = min(MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
         if isinstance(error, ResourceError):  # the database is unavailable: a traceback would add nothing
             log.warning("background work failed", work=work, error=str(error), retry_seconds=MIN_PAUSE_SECONDS)
@@ -54,7 +54,7 @@ class BackgroundWork:
     def record_success(self, work: str) -> None:
         """Record that a work succeeded or is no longer needed."""
         with self._lock:
-            self._troubles.pop(work, None)
+            self._failures.pop(work, None)
 
     def record_lag(self, micros: int) -> None:
         """Record how much less time retention counts than the wall clock."""
@@ -65,7 +65,7 @@ class BackgroundWork:
     def alerts(self) -> list[Alert]:
         """Return the current failures, by name."""
         with self._lock:
-            problems = sorted(self._troubles.items())
+            problems = sorted(self._failures.items())
             lag = self._lag_days
         words = f"Retention counts {lag:,.1f} days less than the clock, so it keeps more: the clock was set forward, or no api was running."
         lagging = [Alert(severity="warning", about="retention", summary=words, section="processes")] if lag else []
@@ -75,6 +75,6 @@ class BackgroundWork:
         ]
 
 
-def _summary(work: str, trouble: _Failure) -> str:
-    often = "once" if trouble.failures == 1 else f"{trouble.failures:,} times in a row"
-    return f"The api's work on {work} failed {often} and is tried again: {trouble.reason}"
+def _summary(work: str, failure: _Failure) -> str:
+    often = "once" if failure.failures == 1 else f"{failure.failures:,} times in a row"
+    return f"The api's work on {work} failed {often} and is tried again: {failure.reason}"

@@ -34,39 +34,39 @@ class Keyring:
         """Return a number that identifies each key without revealing it, the first key's first."""
         return [int.from_bytes(hmac.digest(key, b"fingerprint", "sha256")[:8]) >> 2 for key in self._digest_keys]
 
-    def seal(self, text: str) -> str:
+    def encrypt(self, text: str) -> str:
         """Return `text`, encrypted with the first key."""
         return self._fernets[0].encrypt(text.encode()).decode() if self._fernets else text
 
-    def open(self, kept: str, what: str) -> str:
+    def decrypt(self, encrypted: str, what: str) -> str:
         """Return the decrypted text; `what` is its name in messages.
 
         Raises:
             ApiRefused: No key decrypts it.
         """
         if not self._fernets:
-            return kept
+            return encrypted
         for fernet in self._fernets:
             try:
-                return fernet.decrypt(kept.encode()).decode()
+                return fernet.decrypt(encrypted.encode()).decode()
             except InvalidToken:
                 continue
         raise ApiRefused(f"No key of this api opens {what}.", hint=HINT, status=409, problem="unreadable")
 
-    def opens(self, kept: str) -> bool:
+    def can_decrypt(self, encrypted: str) -> bool:
         """Return whether any key decrypts it."""
         try:
-            self.open(kept, "it")
+            self.decrypt(encrypted, "it")
         except ApiRefused:
             return False
         return True
 
-    def is_current(self, kept: str) -> bool:
+    def is_current(self, encrypted: str) -> bool:
         """Return whether the first key decrypts it."""
         if not self._fernets:
             return True
         try:
-            self._fernets[0].decrypt(kept.encode())
+            self._fernets[0].decrypt(encrypted.encode())
         except InvalidToken:
             return False
         return True

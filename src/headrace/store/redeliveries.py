@@ -50,11 +50,11 @@ def record_late_firings(connection: Connection, pairs: Sequence[tuple[int, int]]
         _insert(connection, [(first + number, seq, trigger, None) for number, (seq, trigger) in enumerate(pairs)])
 
 
-def record_redrives(connection: Connection, letters: Sequence[Redrive]) -> None:
+def record_redrives(connection: Connection, redrives: Sequence[Redrive]) -> None:
     """Record that these dead letters are redriven. Call it in the writer's transaction."""
-    if letters:
+    if redrives:
         first = last_redelivery(connection) + 1
-        _insert(connection, [(first + number, seq, None, dead_letter_id) for number, (seq, dead_letter_id) in enumerate(letters)])
+        _insert(connection, [(first + number, seq, None, dead_letter_id) for number, (seq, dead_letter_id) in enumerate(redrives)])
 
 
 def later_firings(connection: Connection, first: int, last: int) -> set[tuple[int, int]]:
@@ -74,10 +74,10 @@ def redelivered(connection: Connection, after: int, to: int, project: str | None
     rows = connection.execute(
         select(redeliveries).where(redeliveries.c.id > after, redeliveries.c.id <= to).order_by(redeliveries.c.id)
     ).all()
-    before = told_firings(connection, sorted({row.seq for row in rows if row.trigger_id is not None}))
+    before = firing_redeliveries(connection, sorted({row.seq for row in rows if row.trigger_id is not None}))
     named = {row.trigger_id for row in rows if row.trigger_id is not None} | {one for trigger_ids in before.values() for one in trigger_ids}
     names = trigger_names(connection, named, project)
-    dead_letter_rows = _letters(connection, [row.dead_letter_id for row in rows if row.dead_letter_id is not None])
+    dead_letter_rows = _dead_letters(connection, [row.dead_letter_id for row in rows if row.dead_letter_id is not None])
     result: list[Redelivery] = []
     for row in rows:
         if row.trigger_id in names:
@@ -97,7 +97,7 @@ def redelivered(connection: Connection, after: int, to: int, project: str | None
     return result
 
 
-def told_firings(connection: Connection, seqs: list[int]) -> dict[int, dict[int, int]]:
+def firing_redeliveries(connection: Connection, seqs: list[int]) -> dict[int, dict[int, int]]:
     """Return, for each event, its triggers and the id of each firing's redelivery, 0 if the event itself had it."""
     redelivery_ids: dict[int, dict[int, int]] = defaultdict(dict)
     if seqs:
@@ -108,7 +108,7 @@ def told_firings(connection: Connection, seqs: list[int]) -> dict[int, dict[int,
     return redelivery_ids
 
 
-def _letters(connection: Connection, ids: list[str]) -> dict[str, Row[*tuple[Any, ...]]]:
+def _dead_letters(connection: Connection, ids: list[str]) -> dict[str, Row[*tuple[Any, ...]]]:
     if not ids:
         return {}
     return {

@@ -14,7 +14,7 @@ from headrace.store.control.jobs import Jobs, Liveness
 from headrace.store.control.projects import Projects
 from headrace.store.control.triggers import Triggers
 from headrace.store.custody.backlog import Backlog
-from headrace.store.custody.receipts import Custody
+from headrace.store.custody.receipts import Receipts
 from headrace.store.custody.redrive import DeadLetters
 from headrace.store.custody.stream_logs import StreamLogs
 from headrace.store.db.ages import AgeClock
@@ -31,7 +31,7 @@ from headrace.store.pipelines.plans import Plans
 from headrace.store.pipelines.runs import Runs
 from headrace.store.pipelines.scope_leases import ScopeLeases
 from headrace.store.pipelines.scopes import Scopes
-from headrace.store.secrets.rotation import Rotation, adopt, forget
+from headrace.store.secrets.rotation import Rotation, reset_keyring, verify_keyring
 from headrace.store.secrets.secrets import Secrets
 from headrace.store.secrets.tokens import ApiTokens
 from headrace.store.tables.base import meta
@@ -55,11 +55,11 @@ class Store:
         self.ages = AgeClock(liveness.ticks)
         database.write(lambda connection: self.ages.mark(connection, database.now()))
         self.task_runs = TaskRuns(database, self.jobs, self.ages)
-        self.triggers = Triggers(database, self.jobs, self.task_runs.bell)
-        self.event_waits = EventWaits(database, self.task_runs.bell, self.ages)
-        self.log = Log(database, self.task_runs.bell)
+        self.triggers = Triggers(database, self.jobs, self.task_runs.commit_signal)
+        self.event_waits = EventWaits(database, self.task_runs.commit_signal, self.ages)
+        self.log = Log(database, self.task_runs.commit_signal)
         self.backlog = Backlog(database)
-        self.custody = Custody(database)
+        self.receipts = Receipts(database)
         self.stream_logs = StreamLogs(database)
         self.dead_letters = DeadLetters(database)
         self.runs = Runs(database)
@@ -126,8 +126,8 @@ def _begin(connection: Connection, now: int) -> None:
 def _take_up(connection: Connection, keyring: Keyring, *, discard_secrets: bool) -> None:
     """Check that the keyring has the database's key, or discard the secrets if `discard_secrets` is set."""
     if discard_secrets:
-        forget(connection)
-    adopt(connection, keyring)
+        reset_keyring(connection)
+    verify_keyring(connection, keyring)
 
 
 def open_store(

@@ -30,7 +30,7 @@ from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.webhooks import webhook_deliveries, webhooks
 from headrace.wire.webhooks import Delivery, SetWebhook, WebhookSummary
 
-KEPT: Final = 1_000
+MAX_RECORDED_DELIVERIES: Final = 1_000
 """Maximum number of recorded deliveries of a webhook."""
 LEASES: Final = 40
 """Attempts that the lease of a claim covers. The events of a chain are sent one after the other."""
@@ -48,7 +48,7 @@ class Hook:
     timeout: float
     home: SqlOrdering
 
-    def wants(self, type: str) -> bool:
+    def matches(self, type: str) -> bool:
         """Return whether the webhook receives events of this type."""
         return any(fnmatchcase(type, glob) for glob in self.types)
 
@@ -73,7 +73,7 @@ class Webhooks:
         self._steady = DatabaseAge(ages)
         self._homes: dict[int, SqlOrdering] = {}
 
-    def set(self, name: str, given: SetWebhook) -> None:
+    def set(self, name: str, request: SetWebhook) -> None:
         """Store a webhook; replace one with the same name. The position in the log is unchanged."""
         if not self._database.keyring:
             raise ApiRefused(
@@ -81,26 +81,26 @@ class Webhooks:
             )
         now = self._database.now()
         columns = {
-            "url": given.url,
-            "types": msgspec.json.encode(given.types).decode(),
-            "secret": self._database.keyring.seal(given.secret),
-            "policy": given.policy,
-            "max_attempts": given.max_attempts,
-            "timeout": round(given.timeout * 1_000_000),
+            "url": request.url,
+            "types": msgspec.json.encode(request.types).decode(),
+            "secret": self._database.keyring.encrypt(request.secret),
+            "policy": request.policy,
+            "max_attempts": request.max_attempts,
+            "timeout": round(request.timeout * 1_000_000),
             "changed": now,
         }
 
         def work(connection: Connection) -> None:
             changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**columns))
             if not changed.rowcount:
-                head = 0 if given.from_beginning else log_head(connection)
+                head = 0 if request.from_beginning else log_head(connection)
                 scope = scope_named(connection, WEBHOOK_PREFIX + name, LOOKBACK, head=head)
                 new = {"name": name, "state": "active", "scope_id": scope, "created": now, "delivered": 0, "failed": 0, "dead": 0}
                 connection.execute(insert(webhooks).values(**new, **columns))
 
         self._database.write(work)
 
-    def shown(self, name: str | None = None) -> list[WebhookSummary]:
+    def summaries(self, name: str | None = None) -> list[WebhookSummary]:
         """Return the webhooks, or one, by name."""
         chosen = select(webhooks, ordering_scopes.c.head).join(ordering_scopes, ordering_scopes.c.id == webhooks.c.scope_id)
         with self._database.reading() as connection:
@@ -108,9 +108,9 @@ class Webhooks:
             head = log_head(connection)
             open_ = select(ordering_events.c.scope_id, func.count()).group_by(ordering_events.c.scope_id)
             waiting = {row[0]: row[1] for row in connection.execute(open_)}
-        return [_shown(row, head, waiting.get(row.scope_id, 0)) for row in rows]
+        return [_summary(row, head, waiting.get(row.scope_id, 0)) for row in rows]
 
-    def want(self, name: str, state: str) -> bool:
+    def set_state(self, name: str, state: str) -> bool:
         """Pause or resume a webhook; return whether it exists."""
         values = {"state": state, "changed": self._database.now()}
         return self._database.write(
@@ -155,7 +155,7 @@ class Webhooks:
         """Return the webhooks to serve. A webhook whose secret no key decrypts is omitted until it is set again."""
         with self._database.reading() as connection:
             rows = connection.execute(select(webhooks).where(webhooks.c.state == "active").order_by(webhooks.c.id)).all()
-        return [self._hook(row) for row in rows if self._database.keyring.opens(row.secret)]
+        return [self._hook(row) for row in rows if self._database.keyring.can_decrypt(row.secret)]
 
     def exists(self, hook: Hook) -> bool:
         """Return whether the webhook has not been removed."""
@@ -164,7 +164,7 @@ class Webhooks:
 
     def feed(self, hook: Hook) -> Progress:
         """Feed the webhook's scope a page of the log."""
-        return feed(self._database, hook.home, lambda row: not hook.wants(row.type))
+        return feed(self._database, hook.home, lambda row: not hook.matches(row.type))
 
     def bodies(self, claims: Sequence[Claim]) -> dict[int, Row[Any]]:
         """Return the events of claims from the log, by seq."""
@@ -188,14 +188,20 @@ class Webhooks:
                 return
             connection.execute(insert(webhook_deliveries), rows)
             mine = webhook_deliveries.c.webhook_id == hook.id
-            oldest = select(webhook_deliveries.c.id).where(mine).order_by(webhook_deliveries.c.id.desc()).offset(KEPT).limit(1)
+            oldest = (
+                select(webhook_deliveries.c.id)
+                .where(mine)
+                .order_by(webhook_deliveries.c.id.desc())
+                .offset(MAX_RECORDED_DELIVERIES)
+                .limit(1)
+            )
             connection.execute(delete(webhook_deliveries).where(mine, webhook_deliveries.c.id <= oldest.scalar_subquery()))
 
         if rows:
             self._database.write(work)
 
     def _hook(self, row: Row[Any]) -> Hook:
-        secret = self._database.keyring.open(row.secret, f"the secret of webhook '{row.name}'")
+        secret = self._database.keyring.decrypt(row.secret, f"the secret of webhook '{row.name}'")
         types = tuple(msgspec.json.decode(row.types, type=list[str]))
         return Hook(row.id, row.name, row.url, types, secret, row.timeout / 1_000_000, self._home(row))
 
@@ -210,7 +216,7 @@ class Webhooks:
         return home
 
 
-def _shown(row: Row[Any], head: int, waiting: int) -> WebhookSummary:
+def _summary(row: Row[Any], head: int, waiting: int) -> WebhookSummary:
     fields = {name: getattr(row, name) for name in ("name", "url", "state", "policy", "max_attempts", "delivered", "failed", "dead")}
     types = msgspec.json.decode(row.types, type=list[str])
     changed = moment(row.changed)

@@ -126,7 +126,7 @@ async def test_events_are_filtered_by_type_and_subject(scene: Scene, http: httpx
 
 
 async def test_a_filter_looks_through_a_bounded_stretch_at_a_time(scene: Scene, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "STRETCH", 2)
+    monkeypatch.setattr(events, "MAX_SCANNED_EVENTS", 2)
     await scene.store(scene.leg(1, tail="rare"), *(scene.leg(number) for number in range(2, 7)))
     with store.reading() as connection:
         first = events.event_page(connection, limit=5, subject="rare")

@@ -155,7 +155,7 @@ def test_an_event_that_no_scope_has_is_shown(api: Api, owner: Holder) -> None:
 
 
 def test_events_of_a_subject_are_listed_however_old_they_are(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "STRETCH", 2)  # the server runs in this process
+    monkeypatch.setattr(events, "MAX_SCANNED_EVENTS", 2)  # the server runs in this process
     owner.append(*(event(f"e{number}", subject="rare" if number in (1, 4) else "N1") for number in range(1, 10)))
     result = CliRunner().invoke(app, ["events", "list", "--subject", "rare", "--json"])
     assert result.exit_code == 0, (result.output, result.exception)

@@ -94,9 +94,9 @@ def test_people_see_that_there_is_a_secret_and_not_which(place: Place) -> None:
     filled(place, NEW)
     store = opened(place, NEW)
     store.secrets.set_variable("region", SetVariable(value="eu", secret=False))
-    (shown,) = store.secrets.shown_connections()
+    (shown,) = store.secrets.connection_summaries()
     assert (shown.password, shown.extra, shown.login) == ("***", ["api_key"], "ada")
-    assert [(one.key, one.value) for one in store.secrets.shown_variables()] == [("greeting", "***"), ("region", "eu")]
+    assert [(one.key, one.value) for one in store.secrets.variable_summaries()] == [("greeting", "***"), ("region", "eu")]
     store.close()
 
 
@@ -154,7 +154,7 @@ def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(place: Plac
     assert (refused.value.status, refused.value.problem) == (409, "unreadable")
     (workload,) = store.triggers.workloads(owner.job_id, [1])
     assert (arguments(workload), "trigger 'first'" in (workload.load_error or "")) == ({}, True)
-    assert "opens connection" in (store.secrets.shown_connections()[0].error or "")
+    assert "opens connection" in (store.secrets.connection_summaries()[0].error or "")
     assert rotated(store)[2] == ["the arguments of trigger 'first' of project 'flights'", "connection 'warehouse'", "variable 'greeting'"]
     store.projects.declare(owner.job_id, "flights", declaration("first", api_key=SECRET))
     store.secrets.set_connection("warehouse", WAREHOUSE)

@@ -157,8 +157,8 @@ def test_a_commit_of_one_api_is_heard_by_the_other(stores: tuple[Store, Store]) 
 
 def test_a_bell_rings_in_both_for_what_is_marked_in_one_and_for_nothing_else(stores: tuple[Store, Store]) -> None:
     rings: SimpleQueue[int] = SimpleQueue()
-    stores[0].task_runs.bell.listen(partial(rings.put, 0))
-    stores[1].task_runs.bell.listen(partial(rings.put, 1))
+    stores[0].task_runs.commit_signal.listen(partial(rings.put, 0))
+    stores[1].task_runs.commit_signal.listen(partial(rings.put, 1))
     for _ in stores:
         rings.get(timeout=30)  # each might have missed something before it listened
     owner = holder(stores[0], "first")

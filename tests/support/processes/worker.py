@@ -37,7 +37,7 @@ class Working:
             with rung:
                 rung.notify_all()
 
-        forget = self.api.store.task_runs.bell.listen(ring)
+        forget = self.api.store.task_runs.commit_signal.listen(ring)
         try:
             with rung:
                 assert rung.wait_for(lambda: self.api.store.task_runs.result(run_id).state in states, 20)

@@ -56,10 +56,10 @@ class StoreControl(ApiTwin):
         return self._owner.store.stream_logs.count_receipts(self._owner.job_id, wanted.stream)
 
     async def marks(self, wanted: FindLaneOffsets) -> LaneOffsets:
-        return self._owner.store.custody.marks(self._owner.job_id, wanted.stream, wanted.lanes)
+        return self._owner.store.receipts.recorded_offsets(self._owner.job_id, wanted.stream, wanted.lanes)
 
     async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:
-        return self._owner.store.custody.define(self._owner.job_id, subscriber_set)
+        return self._owner.store.receipts.define(self._owner.job_id, subscriber_set)
 
 
 class Triggerer:

@@ -26,18 +26,18 @@ class World:
     def load(self, job_id: int) -> bool:
         """Let a job take its step; return whether it had anything to do."""
         found = step(self.triggers.values(), list(self.jobs.values()), job_id)
-        assert not set(found.claim) & set(found.give_back)
-        for one in found.claim:
+        assert not set(found.acquire) & set(found.release)
+        for one in found.acquire:
             assert self.triggers[one].holder is None
             assert self.triggers[one].stopping in (None, job_id)
             self.triggers[one] = self.triggers[one]._replace(holder=job_id, stopping=None)
-        for one in found.give_back:
+        for one in found.release:
             assert self.triggers[one].holder == job_id
             self.triggers[one] = self.triggers[one]._replace(stopping=job_id)
-        self.moved += len(found.give_back)
+        self.moved += len(found.release)
         self.check()
-        assert not (found.settled and (found.claim or found.give_back))
-        return bool(found.claim or found.give_back)
+        assert not (found.settled and (found.acquire or found.release))
+        return bool(found.acquire or found.release)
 
     def confirm(self, job_id: int) -> bool:
         """Let a job say that it stopped all that it was told to."""
@@ -121,11 +121,11 @@ def test_one_step_gives_back_no_more_than_a_quarter() -> None:
     there = world(400, 1_000)
     there.rest()
     join(there, 1_000)
-    assert len(step(there.triggers.values(), list(there.jobs.values()), 1).give_back) == 100
+    assert len(step(there.triggers.values(), list(there.jobs.values()), 1).release) == 100
     few = world(20, 1_000)
     few.rest()
     join(few, 1_000)
-    assert len(step(few.triggers.values(), list(few.jobs.values()), 1).give_back) == LEAST
+    assert len(step(few.triggers.values(), list(few.jobs.values()), 1).release) == LEAST
 
 
 def test_what_is_given_back_is_claimed_only_once_it_has_stopped() -> None:
@@ -154,7 +154,7 @@ def test_a_draining_job_gives_all_back_at_once_and_gets_none() -> None:
     there = world(40, 100, 100)
     there.rest()
     there.jobs[1] = there.jobs[1]._replace(draining=True)
-    assert len(step(there.triggers.values(), list(there.jobs.values()), 1).give_back) == 20
+    assert len(step(there.triggers.values(), list(there.jobs.values()), 1).release) == 20
     there.rest()
     assert (there.units(1), there.units(2)) == (0, 40)
 
@@ -280,7 +280,7 @@ def test_a_job_that_is_not_heard_of_is_given_nothing_and_keeps_what_it_has() -> 
 
 def test_a_job_that_is_not_known_does_nothing() -> None:
     there = world(2, 100)
-    assert step(there.triggers.values(), list(there.jobs.values()), 9).claim == []
+    assert step(there.triggers.values(), list(there.jobs.values()), 9).acquire == []
 
 
 queues = st.frozensets(st.sampled_from(["default", "gpu"]), min_size=1)

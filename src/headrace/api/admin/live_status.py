@@ -148,7 +148,7 @@ class LiveStatus:
             log=found.log,
             events=EventCount(total=found.totals.stored, per_second=round(speed, 1)),
             dead_letters=found.totals.dead_letters,
-            dead_letter_counts=found.letters,
+            dead_letter_counts=found.dead_letters,
             jobs=found.jobs,
             triggers=found.triggers,
             streams=found.streams,

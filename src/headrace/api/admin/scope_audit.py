@@ -12,7 +12,7 @@ from headrace.api.http.wire_route import WireResponse
 from headrace.api.routing import route
 from headrace.store.db.meta import log_id
 from headrace.store.pipelines.plans import open_runs_page, state_page
-from headrace.store.queries.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
+from headrace.store.queries.scope_audit import ledger_dead_letters, ledger_firings, ledger_runs, scope_ledger
 from headrace.wire.calls import admin as calls
 from headrace.wire.pipelines import scope_audit as wire
 
@@ -60,7 +60,7 @@ def runs(scope: str, store: StoreOf, after: str = "") -> Response:
 def letters(scope: str, store: StoreOf, after: str = "") -> Response:
     """Return the scope's dead letters with their events, by id, about 8 MiB."""
     with store.reading() as connection:
-        return WireResponse(ledger_letters(connection, scope, after))
+        return WireResponse(ledger_dead_letters(connection, scope, after))
 
 
 @route(router, calls.GET_LEDGER_FIRINGS)

@@ -21,13 +21,13 @@ router = APIRouter(tags=["secrets"])
 @route(router, calls.LIST_CONNECTIONS)
 def connections(store: StoreOf) -> wire.ConnectionList:
     """Return the connections by id. Secrets are masked."""
-    return wire.ConnectionList(connections=store.secrets.shown_connections())
+    return wire.ConnectionList(connections=store.secrets.connection_summaries())
 
 
 @route(router, calls.GET_CONNECTION)
 def connection(id: Name, store: StoreOf) -> wire.ConnectionSummary:
     """Return one connection. Secrets are masked."""
-    connections = store.secrets.shown_connections(id)
+    connections = store.secrets.connection_summaries(id)
     if not connections:
         raise _missing("connection", id)
     return connections[0]
@@ -49,13 +49,13 @@ def remove_connection(id: Name, store: StoreOf) -> None:
 @route(router, calls.LIST_VARIABLES)
 def variables(store: StoreOf) -> wire.VariableList:
     """Return the variables by key. Secret values are masked."""
-    return wire.VariableList(variables=store.secrets.shown_variables())
+    return wire.VariableList(variables=store.secrets.variable_summaries())
 
 
 @route(router, calls.GET_VARIABLE)
 def variable(key: Name, store: StoreOf) -> wire.VariableSummary:
     """Return one variable. A secret value is masked."""
-    variables = store.secrets.shown_variables(key)
+    variables = store.secrets.variable_summaries(key)
     if not variables:
         raise _missing("variable", key)
     return variables[0]

@@ -28,7 +28,7 @@ def router_for(store: Store) -> APIRouter:
     @route(router, calls.SET_DESIRED_STATE)
     def want(job_id: int, body: SetDesiredState) -> None:
         """Set the desired state of a triggerer, which gets it with its next heartbeat."""
-        store.jobs.want(_number(job_id), body.desired_state)
+        store.jobs.set_desired_state(_number(job_id), body.desired_state)
 
     @route(router, calls.GET_TRIGGER)
     def trigger(trigger_id: int) -> TriggerDetail:

@@ -28,7 +28,7 @@ async def changed(request: Request) -> AsyncGenerator[None]:
 @route(router, calls.LIST_WEBHOOKS)
 def webhooks(store: StoreOf) -> wire.WebhookList:
     """Return the webhooks, by name."""
-    return wire.WebhookList(webhooks=store.webhooks.shown())
+    return wire.WebhookList(webhooks=store.webhooks.summaries())
 
 
 @route(router, calls.SET_WEBHOOK, dependencies=[Depends(changed)])
@@ -40,7 +40,7 @@ def set_webhook(name: Name, given: wire.SetWebhook, store: StoreOf) -> None:
 @route(router, calls.SET_WEBHOOK_STATE, dependencies=[Depends(changed)])
 def want_webhook(name: Name, body: wire.SetWebhookState, store: StoreOf) -> None:
     """Pause or resume a webhook. It resumes where it stopped."""
-    if not store.webhooks.want(name, body.state):
+    if not store.webhooks.set_state(name, body.state):
         raise _missing(name)
 
 
@@ -63,7 +63,7 @@ def redrive(name: Name, store: StoreOf) -> wire.RedriveResult:
 @route(router, calls.LIST_DELIVERIES)
 def deliveries(name: Name, store: StoreOf, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> wire.DeliveryList:
     """Return the last deliveries of a webhook, the newest first."""
-    if not store.webhooks.shown(name):
+    if not store.webhooks.summaries(name):
         raise _missing(name)
     return wire.DeliveryList(deliveries=store.webhooks.deliveries(name, limit))
 

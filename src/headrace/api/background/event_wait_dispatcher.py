@@ -41,7 +41,7 @@ class EventWaitDispatcher:
 
         unsubscribers = [
             self._store.observe(lambda: set_soon(self._committed)),
-            self._store.task_runs.bell.listen(lambda: set_soon(self._rung)),
+            self._store.task_runs.commit_signal.listen(lambda: set_soon(self._rung)),
         ]
         task = asyncio.create_task(self._run())
         try:

@@ -163,7 +163,7 @@ class WebhookDispatcher:
                     held.append(claim)
                     continue
                 body = bodies.get(claim.seq)
-                if body is None or not hook.wants(body.type):
+                if body is None or not hook.matches(body.type):
                     done.append(claim)
                     continue
                 async with room:

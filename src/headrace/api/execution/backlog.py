@@ -10,7 +10,7 @@ from headrace.api.auth.authentication import Triggerer
 from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireResponse, WireRoute
 from headrace.api.routing import route
-from headrace.store.custody.backlog import MOST_ITEMS
+from headrace.store.custody.backlog import MAX_PAGE_ITEMS
 from headrace.wire.calls import execution as calls
 from headrace.wire.custody.backlog import SettleBacklog
 
@@ -23,7 +23,7 @@ def backlog(
     store: StoreOf,
     caller: Triggerer,
     after: Annotated[int, Query(ge=0)] = 0,
-    limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 500,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 500,
 ) -> Response:
     """Return the backlog of a trigger from the first number after `after`, the oldest first. An empty page is the end."""
     page = store.backlog.page(caller.job_id, trigger_id, after=after, limit=limit)

@@ -17,7 +17,7 @@ router = APIRouter(tags=["streams"], route_class=WireRoute)
 @route(router, calls.DEFINE_SUBSCRIBER_SET)
 def subscriber_sets(body: SubscriberSetDefinition, store: StoreOf, caller: Triggerer) -> SubscriberSetDefined:
     """Define a subscriber set. Receipts refer to it by its digest."""
-    return store.custody.define(caller.job_id, body)
+    return store.receipts.define(caller.job_id, body)
 
 
 @route(router, calls.COUNT_RECEIPTS)
@@ -29,4 +29,4 @@ def count_receipts(body: CountReceipts, store: StoreOf, caller: Triggerer) -> Re
 @route(router, calls.GET_LANE_OFFSETS)
 def marks(body: FindLaneOffsets, store: StoreOf, caller: Triggerer) -> Response:
     """Return the last recorded position of each lane that has receipts."""
-    return WireResponse(store.custody.marks(caller.job_id, body.stream, body.lanes))
+    return WireResponse(store.receipts.recorded_offsets(caller.job_id, body.stream, body.lanes))

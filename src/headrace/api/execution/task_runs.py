@@ -78,7 +78,7 @@ def _heard(store: Store) -> Iterator[asyncio.Event]:
         with suppress(RuntimeError):  # the loop has closed since: no task waits any more
             loop.call_soon_threadsafe(rung.set)
 
-    unsubscribe = store.task_runs.bell.listen(ring)
+    unsubscribe = store.task_runs.commit_signal.listen(ring)
     try:
         yield rung
     finally:

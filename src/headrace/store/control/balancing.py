@@ -4,7 +4,7 @@ The job examines every trigger only after a change. When no job has anything to 
 of the last change. A later load then costs only a comparison of marks.
 
 Invariant: a decision is made without the writers' lock, so each slice checks again what it changes
-(`leases.claim`). The job is answered only after it has acquired and released its whole share, because a stream
+(`leases.acquire`). The job is answered only after it has acquired and released its whole share, because a stream
 acquired in part is not run. If the API server stops between two slices, the next load of the job completes
 them: a unit acquired or released in part keeps its direction.
 """
@@ -73,14 +73,14 @@ class Balancer:
         """Execute the step slice by slice, and yield after each slice except the last."""
         decision = self._decide(job_id, project)
         while decision.ended:
-            while self._database.write(partial(leases.release, job_ids=decision.ended)):
+            while self._database.write(partial(leases.release_ended, job_ids=decision.ended)):
                 yield
             decision = self._decide(job_id, project)
-        for part in _cut(decision.step.claim):
-            self._database.write(partial(self._claim, job_id=job_id, project=project, part=part))
+        for part in _cut(decision.step.acquire):
+            self._database.write(partial(self._acquire, job_id=job_id, project=project, part=part))
             yield
-        for part in _cut(decision.step.give_back):
-            self._database.write(partial(leases.give_back, job_id=job_id, trigger_ids=part))
+        for part in _cut(decision.step.release):
+            self._database.write(partial(leases.request_release, job_id=job_id, trigger_ids=part))
             yield
 
     def _decide(self, job_id: int, project: str) -> Decision:
@@ -100,12 +100,12 @@ class Balancer:
             self._settled[project] = seen
         return Decision(ended, step)
 
-    def _claim(self, connection: Connection, job_id: int, project: str, part: Sequence[int]) -> None:
+    def _acquire(self, connection: Connection, job_id: int, project: str, part: Sequence[int]) -> None:
         desired_state = connection.execute(
             select(jobs.c.desired_state).where(jobs.c.id == job_id, jobs.c.state == "running")
         ).scalar_one_or_none()
         if desired_state == "run":
-            leases.claim(connection, job_id, project, part, self._database.now())
+            leases.acquire(connection, job_id, project, part, self._database.now())
 
 
 def _cut(trigger_ids: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -137,7 +137,7 @@ class UnassignedTriggers:
 
     def __init__(self) -> None:
         self._seen: tuple[object, ...] = ()
-        self._found: dict[int, str] = {}
+        self._reasons: dict[int, str] = {}
 
     def __call__(self, connection: Connection) -> dict[int, str]:
         """Return the reason why no job runs them, by trigger id."""
@@ -145,13 +145,13 @@ class UnassignedTriggers:
         seen = (leases.version(connection), tuple(listed))
         if seen != self._seen:
             with collecting_paused():
-                self._found = unassigned(connection)
+                self._reasons = unassigned(connection)
             self._seen = seen
-        return self._found
+        return self._reasons
 
 
 def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
-    rows = driver_rows(connection, _triggers.where(triggers.c.project == project), leases.AT_ONCE)
+    rows = driver_rows(connection, _triggers.where(triggers.c.project == project), leases.BATCH_ROWS)
     return [Trigger._make(row) for part in rows for row in part]
 
 

@@ -23,13 +23,13 @@ from headrace.store.dialects.statements import BulkInsert, DriverStatement, driv
 from headrace.store.tables.control import projects, staged_triggers, triggers
 from headrace.wire.control.triggers import DeclaredTrigger, StageTriggers
 
-AT_ONCE = 1_000
+MAX_SLICE_TRIGGERS = 1_000
 SPECIFIED = ("classpath", "stream", "queue")
 POLICY = ("priority", "max_restarts")
-SEALED = ("kwargs", "kwargs_digest")
+ENCRYPTED = ("kwargs", "kwargs_digest")
 NEW = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0}
 
-_kept = DriverStatement(
+_stored_arguments = DriverStatement(
     "SELECT name, declared, kwargs, kwargs_digest FROM triggers WHERE project = :project AND run_id IS NULL AND name IN :names",
     names="text",
 )
@@ -45,7 +45,9 @@ def stage(database: Database, job_id: int, page: StageTriggers) -> None:
     """
     with database.reading() as connection:
         project = require_running(connection, job_id).project
-        known = {row.name: row for row in _kept(connection, project=project, names=[trigger.name for trigger in page.triggers]).all()}
+        known = {
+            row.name: row for row in _stored_arguments(connection, project=project, names=[trigger.name for trigger in page.triggers]).all()
+        }
     rows = [
         _staged_row(database, page.declaration, project, trigger, known.get(trigger.name))
         for trigger in {trigger.name: trigger for trigger in page.triggers}.values()
@@ -85,34 +87,39 @@ def require_staged(connection: Connection, project: str, declaration: str, count
     return True
 
 
-class Place(NamedTuple):
+class DeclarationPosition(NamedTuple):
     """The position up to which a declaration is applied.
 
-    All names up to `name` are applied, then all removals up to the trigger `gone`. `end` means that all of it
+    All names up to `name` are applied, then all removals up to the trigger `last_removed_id`. `end` means that all of it
     is applied.
     """
 
     name: str = ""
-    gone: int = 0
+    last_removed_id: int = 0
     end: bool = False
 
 
-def apply(connection: Connection, project: str, declaration: str, place: Place, now: int) -> Place:
-    """Apply one slice of a declaration after `place`. Return the next place."""
+def apply(connection: Connection, project: str, declaration: str, position: DeclarationPosition, now: int) -> DeclarationPosition:
+    """Apply one slice of a declaration after `position`. Return the next place."""
     row_by_row(connection)
-    rest = (*_of(project, declaration), staged_triggers.c.name > place.name)
+    rest = (*_of(project, declaration), staged_triggers.c.name > position.name)
     names = select(staged_triggers.c.name, size_of(staged_triggers.c.kwargs)).where(*rest).order_by(staged_triggers.c.name)
-    if rows := take_slice(connection, names, AT_ONCE).rows:
+    if rows := take_slice(connection, names, MAX_SLICE_TRIGGERS).rows:
         _declare(connection, project, (*rest, staged_triggers.c.name <= rows[-1].name), now)
-        return place._replace(name=rows[-1].name)
+        return position._replace(name=rows[-1].name)
     named = exists().where(*_of(project, declaration), staged_triggers.c.name == triggers.c.name)
-    declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > place.gone)
+    declared = (
+        triggers.c.project == project,
+        triggers.c.run_id.is_(None),
+        triggers.c.state != "removed",
+        triggers.c.id > position.last_removed_id,
+    )
     others = select(triggers.c.id, size_of(triggers.c.kwargs)).where(*declared, ~named).order_by(triggers.c.id)
-    removed_ids = [row.id for row in take_slice(connection, others, AT_ONCE).rows]
+    removed_ids = [row.id for row in take_slice(connection, others, MAX_SLICE_TRIGGERS).rows]
     if removed_ids:
         remove(connection, removed_ids, now)
-        return place._replace(gone=removed_ids[-1])
-    return place._replace(end=True)
+        return position._replace(last_removed_id=removed_ids[-1])
+    return position._replace(end=True)
 
 
 def remove(connection: Connection, trigger_ids: list[int], now: int) -> None:
@@ -129,30 +136,32 @@ def remove_others(connection: Connection, project: str, names: Collection[str], 
     """
     declared = (triggers.c.project == project, triggers.c.run_id.is_(None), triggers.c.state != "removed", triggers.c.id > after)
     removed_ids: list[int] = []
-    for part in driver_rows(connection, select(triggers.c.id, triggers.c.name).where(*declared).order_by(triggers.c.id), AT_ONCE):
+    for part in driver_rows(
+        connection, select(triggers.c.id, triggers.c.name).where(*declared).order_by(triggers.c.id), MAX_SLICE_TRIGGERS
+    ):
         removed_ids += [trigger_id for trigger_id, name in part if name not in names]
-        if len(removed_ids) >= AT_ONCE:
+        if len(removed_ids) >= MAX_SLICE_TRIGGERS:
             break
-    remove(connection, removed_ids[:AT_ONCE], now)
-    return removed_ids[AT_ONCE - 1] if len(removed_ids) >= AT_ONCE else 0
+    remove(connection, removed_ids[:MAX_SLICE_TRIGGERS], now)
+    return removed_ids[MAX_SLICE_TRIGGERS - 1] if len(removed_ids) >= MAX_SLICE_TRIGGERS else 0
 
 
-def forget(connection: Connection, declaration: str, most: int) -> int:
-    """Delete one slice of the pages of a declaration, at most `most` triggers. Return the number of triggers."""
+def delete_staged(connection: Connection, declaration: str, limit: int) -> int:
+    """Delete one slice of the pages of a declaration, at most `limit` triggers. Return the number of triggers."""
     row_by_row(connection)
     mine = staged_triggers.c.declaration == declaration
     staged = select(staged_triggers.c.name, size_of(staged_triggers.c.kwargs)).where(mine).order_by(staged_triggers.c.name)
-    names = [row.name for row in take_slice(connection, staged, most).rows]
+    names = [row.name for row in take_slice(connection, staged, limit).rows]
     if names:
         connection.execute(delete(staged_triggers).where(mine, staged_triggers.c.name <= names[-1]))
     return len(names)
 
 
-def staged_declarations(connection: Connection, before: int, most: int) -> int:
+def staged_declarations(connection: Connection, before: int, limit: int) -> int:
     """Delete pages staged before `before` (microseconds), and the rest of declarations that are applied."""
     over = exists().where(projects.c.name == staged_triggers.c.project, projects.c.declaration == staged_triggers.c.declaration)
     row = connection.execute(select(staged_triggers.c.declaration).where((staged_triggers.c.staged < before) | over).limit(1)).first()
-    return 0 if row is None else forget(connection, row.declaration, most)
+    return 0 if row is None else delete_staged(connection, row.declaration, limit)
 
 
 def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[bool], ...], now: int) -> None:
@@ -166,27 +175,27 @@ def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[b
     changed = _ids(connection, staged, (*known, or_(removed, ~same, *_differences(SPECIFIED))))
     leases.revoke(connection, changed)
     if changed:
-        values = {**FRESH, "declared": now, "removed": None, **_values(SPECIFIED, POLICY, SEALED)}
+        values = {**FRESH, "declared": now, "removed": None, **_values(SPECIFIED, POLICY, ENCRYPTED)}
         connection.execute(update(triggers).where(*staged, *known, triggers.c.id.in_(changed)).values(values))
     adjusted = _ids(connection, staged, (*known, or_(*_differences(POLICY))))
     if adjusted:
         connection.execute(update(triggers).where(*staged, *known, triggers.c.id.in_(adjusted)).values(_values(POLICY)))
     there = exists().where(*known).correlate(staged_triggers)
     values = {"project": literal(project), "name": staged_triggers.c.name, "declared": literal(now)}
-    values |= {name: literal(value) for name, value in NEW.items()} | _values(SPECIFIED, POLICY, SEALED)
+    values |= {name: literal(value) for name, value in NEW.items()} | _values(SPECIFIED, POLICY, ENCRYPTED)
     rows = select(*values.values()).where(*staged, ~there).order_by(staged_triggers.c.name)
     new = connection.execute(insert(triggers).from_select(list(values), rows)).rowcount
     if new or changed or adjusted:
         leases.changed(connection)
 
 
-def _ids(connection: Connection, staged: tuple[ColumnElement[bool], ...], wanted: tuple[ColumnElement[bool], ...]) -> list[int]:
-    """Return the ids of the triggers of staged rows that meet the conditions `wanted`.
+def _ids(connection: Connection, staged: tuple[ColumnElement[bool], ...], conditions: tuple[ColumnElement[bool], ...]) -> list[int]:
+    """Return the ids of the triggers of staged rows that meet the conditions `conditions`.
 
     Each trigger is looked up for its row. For a join, PostgreSQL may start from all triggers of the project in
     every slice.
     """
-    trigger_id = select(triggers.c.id).where(*wanted).correlate(staged_triggers).scalar_subquery()
+    trigger_id = select(triggers.c.id).where(*conditions).correlate(staged_triggers).scalar_subquery()
     return [one for one in connection.execute(select(trigger_id).where(*staged)).scalars() if one is not None]
 
 

@@ -19,7 +19,7 @@ def written(kwargs: dict[str, Any]) -> str:
 def encrypt(keyring: Keyring, kwargs: dict[str, Any], what: str) -> dict[str, str | None]:
     """Return the columns that store the keyword arguments of `what`, the name of the trigger."""
     text = written(kwargs)
-    return {"kwargs": keyring.seal(text), "kwargs_digest": keyring.digest(text, what)}
+    return {"kwargs": keyring.encrypt(text), "kwargs_digest": keyring.digest(text, what)}
 
 
 def unchanged(keyring: Keyring, row: Row[Any], kwargs: dict[str, Any], what: str) -> bool:
@@ -28,13 +28,13 @@ def unchanged(keyring: Keyring, row: Row[Any], kwargs: dict[str, Any], what: str
     return row.kwargs == text if not keyring else keyring.same(row.kwargs_digest, text, what)
 
 
-def decrypt(keyring: Keyring, kept: str, what: str) -> tuple[str, str | None]:
+def decrypt(keyring: Keyring, stored: str, what: str) -> tuple[str, str | None]:
     """Return the keyword arguments as JSON, or the reason why no key decrypts them.
 
     The reason is returned, not raised, because one such trigger must not stop the others.
     """
     try:
-        return keyring.open(kept, what), None
+        return keyring.decrypt(stored, what), None
     except ApiRefused as error:
         return "{}", f"{error} {error.hint}"
 

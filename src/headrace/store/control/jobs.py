@@ -19,7 +19,7 @@ from sqlalchemy import Connection, insert, select, update
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.control import leases
 from headrace.store.control.balancing import Balancer
-from headrace.store.control.holdings import HeldLeases
+from headrace.store.control.held_leases import HeldLeases
 from headrace.store.control.liveness import LivenessTracker, steady_clock
 from headrace.store.control.stream_reports import save_reports
 from headrace.store.db.database import Database
@@ -60,9 +60,9 @@ class Jobs:
     def __init__(self, database: Database, liveness: Liveness) -> None:
         self._database = database
         self._liveness = liveness
-        self._silence = LivenessTracker(liveness.threshold, liveness.ticks)
+        self._liveness_tracker = LivenessTracker(liveness.threshold, liveness.ticks)
         self._balancer = Balancer(database)
-        self._holdings = HeldLeases(database)
+        self._held_leases = HeldLeases(database)
         self._unreleased: set[int] = set()
 
     def register(self, job: RegisterJob) -> Registered:
@@ -80,7 +80,7 @@ class Jobs:
         self._release_swept()
         if not beat.leases:
             return answer
-        held = self._holdings.all(job_id)
+        held = self._held_leases.all(job_id)
         return answer.model_copy(update={"leases": held.leases, "revoked": held.revoked})
 
     def complete(self, job_id: int, end: CompleteJob) -> None:
@@ -88,13 +88,13 @@ class Jobs:
         ended = self._database.write(lambda connection: end_jobs(connection, [job_id], end.state, end.reason, self._database.now()))
         self._release(ended)
 
-    def want(self, job_id: int, desired_state: DesiredState) -> None:
+    def set_desired_state(self, job_id: int, desired_state: DesiredState) -> None:
         """Set the desired state of a triggerer, which receives it with its next heartbeat.
 
         Raises:
             ApiRefused: The triggerer does not exist or has ended.
         """
-        self._database.write(lambda connection: _want(connection, job_id, desired_state))
+        self._database.write(lambda connection: _set_desired_state(connection, job_id, desired_state))
 
     def check(self, job_id: int) -> None:
         """Raise `Fenced` if the job has ended."""
@@ -114,28 +114,28 @@ class Jobs:
     def sweep(self, connection: Connection) -> None:
         """End every job that has been silent for too long, within a unit of work of the writer."""
         running = connection.execute(select(jobs.c.id, jobs.c.heartbeat).where(jobs.c.state == "running"))
-        silent = self._silence.over((row[0], row[1]) for row in running)
+        silent = self._liveness_tracker.expired((row[0], row[1]) for row in running)
         if silent:
             reason = f"silent for {self._liveness.threshold // SECOND} s"
             self._unreleased.update(end_jobs(connection, silent, "lost", reason, self._database.now()))
 
-    def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
+    def load(self, job_id: int, request: LoadTriggers) -> TriggersLoaded:
         """Balance the leases of a triggerer by its capacity and queues. Return the leases that it holds.
 
         A triggerer that names a known revision receives the differences from it. It is answered within
         `BALANCING` seconds even if the answer is not complete.
         """
-        project = self._database.write(lambda connection: self._take(connection, job_id, asked))
+        project = self._database.write(lambda connection: self._take(connection, job_id, request))
         self._release_swept()
-        if asked.since is None:
+        if request.since is None:
             if project is not None:
                 self._balancer.step(job_id, project, None)
-            return self._holdings.all(job_id)
+            return self._held_leases.all(job_id)
         if project is not None and not self._balancer.step(job_id, project, BALANCING):
-            return TriggersLoaded(leases=[], revoked=[], whole=False, revision=asked.since, more=True)
-        return self._holdings.changes(job_id, asked.since)
+            return TriggersLoaded(leases=[], revoked=[], whole=False, revision=request.since, more=True)
+        return self._held_leases.changes(job_id, request.since)
 
-    def _take(self, connection: Connection, job_id: int, asked: LoadTriggers) -> str | None:
+    def _take(self, connection: Connection, job_id: int, request: LoadTriggers) -> str | None:
         """Record that the job lives, and its capacity and queues.
 
         Return its project, or None if nothing can be done in it.
@@ -143,16 +143,16 @@ class Jobs:
         job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         self.sweep(connection)
-        written = msgspec.json.encode(sorted(set(asked.queues))).decode()
-        if (job.capacity, job.queues) != (asked.capacity, written):
-            connection.execute(update(jobs).where(jobs.c.id == job.id).values(capacity=asked.capacity, queues=written))
+        written = msgspec.json.encode(sorted(set(request.queues))).decode()
+        if (job.capacity, job.queues) != (request.capacity, written):
+            connection.execute(update(jobs).where(jobs.c.id == job.id).values(capacity=request.capacity, queues=written))
             leases.changed(connection)
         return None if self._balancer.is_settled(connection, job.project) else job.project
 
     def _beat(self, connection: Connection, job_id: int, beat: Heartbeat) -> HeartbeatAnswer:
         job = require_running(connection, job_id)
         batch = None if beat.batch is None else beat.batch.model_dump_json()
-        touch(connection, job_id, self._database.now(), blocked=_kept(beat.blocked), batch=batch)
+        touch(connection, job_id, self._database.now(), blocked=_stored_block(beat.blocked), batch=batch)
         save_reports(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
         backlogs = leases.backlogs(connection, job_id)
@@ -168,7 +168,7 @@ class Jobs:
         """Free the remaining leases of ended jobs, slice by slice."""
         more = bool(ended)
         while more:
-            more = self._database.write(partial(leases.release, job_ids=ended))
+            more = self._database.write(partial(leases.release_ended, job_ids=ended))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +212,10 @@ def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str
     if not ended.rowcount:
         return []
     leases.changed(connection)
-    return job_ids if leases.release(connection, job_ids) else []
+    return job_ids if leases.release_ended(connection, job_ids) else []
 
 
-def _kept(blocked: Blocked | None) -> str | None:
+def _stored_block(blocked: Blocked | None) -> str | None:
     """Return the part of a block report that is stored. An excessively long stack is truncated."""
     if blocked is None:
         return None
@@ -244,7 +244,7 @@ def _register(connection: Connection, job: RegisterJob, now: int) -> tuple[Regis
     return Registered(int(inserted.scalar_one()), job.kind), ended
 
 
-def _want(connection: Connection, job_id: int, desired_state: DesiredState) -> None:
+def _set_desired_state(connection: Connection, job_id: int, desired_state: DesiredState) -> None:
     triggerer = select(jobs.c.state).where(jobs.c.id == job_id, jobs.c.kind == "triggerer")
     state = connection.execute(triggerer).scalar_one_or_none()
     if state is None:

@@ -24,7 +24,7 @@ from headrace.store.tables.base import meta
 from headrace.store.tables.control import jobs, triggers
 
 LEASES = "leases"
-AT_ONCE = 10_000
+BATCH_ROWS = 10_000
 MAX_CHANGED = 2_000
 """Maximum number of leases that one transaction changes where many may change. More of them take several transactions."""
 
@@ -41,7 +41,7 @@ _free_triggers = DriverStatement(
     " AND (revoked_job_id IS NULL OR revoked_job_id = :job_id) AND state <> 'removed'",
     ids="bigint",
 )
-_claim = DriverStatement(
+_acquire = DriverStatement(
     # A failed trigger waits first. A clock that was set back makes no wait longer.
     "UPDATE triggers SET job_id = :job_id, epoch = epoch + 1, revoked_job_id = NULL,"
     " started = CASE WHEN retry_at BETWEEN :now AND :latest THEN retry_at ELSE :now END,"
@@ -73,7 +73,7 @@ def held(connection: Connection, job_id: int) -> dict[int, int]:
     revoked = case((triggers.c.revoked_job_id == job_id, 1), else_=0)
     mine = select(triggers.c.id, 2 * triggers.c.epoch + revoked).where(triggers.c.job_id == job_id)
     states: dict[int, int] = {}
-    for part in driver_rows(connection, mine, AT_ONCE):
+    for part in driver_rows(connection, mine, BATCH_ROWS):
         states.update(part)
     leaving = triggers.c.revoked_job_id == job_id
     lost = select(triggers.c.id).where(leaving, triggers.c.job_id.is_(None) | (triggers.c.job_id != job_id))
@@ -86,7 +86,7 @@ def backlogs(connection: Connection, job_id: int) -> dict[int, int]:
     return {row.id: row.backlog for row in connection.execute(select(triggers.c.id, triggers.c.backlog).where(*conditions))}
 
 
-def claim(connection: Connection, job_id: int, project: str, trigger_ids: Sequence[int], now: int) -> None:
+def acquire(connection: Connection, job_id: int, project: str, trigger_ids: Sequence[int], now: int) -> None:
     """Assign to the job the given triggers that no job holds, at their next epochs.
 
     The state may have changed since the decision before this transaction. A trigger is skipped if another job
@@ -96,7 +96,7 @@ def claim(connection: Connection, job_id: int, project: str, trigger_ids: Sequen
     taken = _streams_of_others(connection, job_id, project, {stream for _, stream in free_triggers if stream is not None})
     mine = [trigger_id for trigger_id, stream in free_triggers if stream not in taken]
     if mine:
-        _claim(connection, job_id=job_id, now=now, latest=now + WAIT, ids=mine)
+        _acquire(connection, job_id=job_id, now=now, latest=now + WAIT, ids=mine)
         changed(connection)
 
 
@@ -111,7 +111,7 @@ def _streams_of_others(connection: Connection, job_id: int, project: str, stream
     return {stream for query in (*held_by, leaving) for stream in connection.execute(query).scalars()}
 
 
-def give_back(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -> None:
+def request_release(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -> None:
     """Request that the job release these triggers. It holds them until it confirms that they have stopped."""
     mine = (triggers.c.id.in_(trigger_ids), triggers.c.job_id == job_id)
     connection.execute(update(triggers).where(*mine).values(revoked_job_id=job_id))
@@ -127,7 +127,7 @@ def revoke(connection: Connection, trigger_ids: Sequence[int]) -> None:
         changed(connection)
 
 
-def let_go(connection: Connection, job_id: int, trigger_ids: Sequence[int], epochs: Mapping[int, int]) -> None:
+def release(connection: Connection, job_id: int, trigger_ids: Sequence[int], epochs: Mapping[int, int]) -> None:
     """Free the triggers that the job has stopped. A lease newer than the given epoch remains."""
     stopped = _stopped(job_id)
     rows = [
@@ -142,7 +142,7 @@ def let_go(connection: Connection, job_id: int, trigger_ids: Sequence[int], epoc
         changed(connection)
 
 
-def release(connection: Connection, job_ids: Collection[int]) -> bool:
+def release_ended(connection: Connection, job_ids: Collection[int]) -> bool:
     """Free triggers that ended jobs hold or must still release, at most `MAX_CHANGED`.
 
     Return whether more may be left.
@@ -182,4 +182,4 @@ def _free(connection: Connection, which: ColumnElement[bool], job_id: int) -> No
 
 def parts(trigger_ids: Sequence[int]) -> list[Sequence[int]]:
     """Return the ids in groups of the size that one statement takes."""
-    return [trigger_ids[start : start + AT_ONCE] for start in range(0, len(trigger_ids), AT_ONCE)]
+    return [trigger_ids[start : start + BATCH_ROWS] for start in range(0, len(trigger_ids), BATCH_ROWS)]

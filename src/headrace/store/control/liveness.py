@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-MOMENT = 6  # divisor of the liveness threshold: the grace period for jobs whose heartbeats could not be received
+GRACE_DIVISOR = 6  # divisor of the liveness threshold: the grace period for jobs whose heartbeats could not be received
 
 
 def steady_clock() -> int:
@@ -26,15 +26,15 @@ class LivenessTracker:
         self._threshold = threshold
         self._ticks = ticks
         self._seen: dict[int, tuple[int, int]] = {}
-        self._asked: int | None = None
+        self._last_check: int | None = None
         self._grace = 0
 
-    def over(self, heartbeats: Iterable[tuple[int, int]]) -> list[int]:
+    def expired(self, heartbeats: Iterable[tuple[int, int]]) -> list[int]:
         """Return the jobs that count as lost, given the running jobs with their last heartbeats."""
         now = self._ticks()
-        if self._asked is not None and now - self._asked > self._threshold:
-            self._grace = now + self._threshold // MOMENT
-        self._asked = now
+        if self._last_check is not None and now - self._last_check > self._threshold:
+            self._grace = now + self._threshold // GRACE_DIVISOR
+        self._last_check = now
         before, self._seen = self._seen, {}
         for job_id, heartbeat in heartbeats:
             known = before.get(job_id)

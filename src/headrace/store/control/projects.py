@@ -15,7 +15,17 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from headrace.errors import ApiRefused
 from headrace.store.control import encrypted_arguments, leases
-from headrace.store.control.declarations import AT_ONCE, NEW, Place, apply, forget, remove_others, require_staged, rows_named, stage
+from headrace.store.control.declarations import (
+    MAX_SLICE_TRIGGERS,
+    NEW,
+    DeclarationPosition,
+    apply,
+    delete_staged,
+    remove_others,
+    require_staged,
+    rows_named,
+    stage,
+)
 from headrace.store.control.jobs import require_running, touch
 from headrace.store.control.restarts import FRESH
 from headrace.store.db.database import Database
@@ -58,22 +68,26 @@ class Projects:
         until = monotonic() + BUDGET
         while not position.end and monotonic() < until:
             position = self._database.write(partial(_apply, self._database, job_id, name, declared, position))
-        while position.end and self._database.write(lambda connection: forget(connection, declared.staged or "", AT_ONCE)):
+        while position.end and self._database.write(
+            lambda connection: delete_staged(connection, declared.staged or "", MAX_SLICE_TRIGGERS)
+        ):
             pass
         return ProjectDeclared(triggers={}, done=position.end, after=position.name)
 
 
-def _begin(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> Place:
+def _begin(connection: Connection, job_id: int, project: str, declared: DeclareProject, now: int) -> DeclarationPosition:
     _require_own(connection, job_id, project)
     touch(connection, job_id, now)
-    return Place(declared.after, end=not require_staged(connection, project, declared.staged or "", declared.count))
+    return DeclarationPosition(declared.after, end=not require_staged(connection, project, declared.staged or "", declared.count))
 
 
-def _apply(database: Database, job_id: int, project: str, declared: DeclareProject, place: Place, connection: Connection) -> Place:
+def _apply(
+    database: Database, job_id: int, project: str, declared: DeclareProject, position: DeclarationPosition, connection: Connection
+) -> DeclarationPosition:
     """Apply one slice of a staged declaration. Return the position up to which it is applied."""
     _require_own(connection, job_id, project)
     now = database.now()
-    after = apply(connection, project, declared.staged or "", place, now)
+    after = apply(connection, project, declared.staged or "", position, now)
     if after.end:
         _declare_pipelines(connection, project, {pipeline.name: pipeline for pipeline in declared.pipelines})
         connection.execute(delete(projects).where(projects.c.name == project))
@@ -111,11 +125,11 @@ def _remove_more(connection: Connection, project: str, names: Collection[str], a
     return remove_others(connection, project, names, after, now) if last == now else 0
 
 
-def _declare_triggers(connection: Connection, project: str, wanted: dict[str, DeclaredTrigger], now: int, keyring: Keyring) -> None:
-    known = rows_named(connection, project, list(wanted))
+def _declare_triggers(connection: Connection, project: str, declared: dict[str, DeclaredTrigger], now: int, keyring: Keyring) -> None:
+    known = rows_named(connection, project, list(declared))
     changed: list[tuple[int, dict[str, Any]]] = []
     new: list[dict[str, Any]] = []
-    for name, trigger in wanted.items():
+    for name, trigger in declared.items():
         values = _values(trigger)
         policy = {"priority": trigger.priority, "max_restarts": trigger.max_restarts}
         row = known.get(name)
@@ -153,10 +167,10 @@ def _values(trigger: DeclaredTrigger) -> dict[str, Any]:
     return {"classpath": trigger.classpath, "stream": trigger.stream, "queue": trigger.queue}
 
 
-def _declare_pipelines(connection: Connection, project: str, wanted: dict[str, DeclaredPipeline]) -> None:
+def _declare_pipelines(connection: Connection, project: str, declared: dict[str, DeclaredPipeline]) -> None:
     known = {row.name: row.id for row in connection.execute(select(pipelines.c.name, pipelines.c.id).where(pipelines.c.project == project))}
     connection.execute(update(pipelines).where(pipelines.c.project == project).values(removed=True))
-    for name, pipeline in wanted.items():
+    for name, pipeline in declared.items():
         patterns = msgspec.json.encode(pipeline.on).decode()
         values: dict[str, Any] = {"patterns": patterns, "table_name": pipeline.table, "batch": pipeline.batch, "removed": False}
         values["on_failure"] = pipeline.on_failure

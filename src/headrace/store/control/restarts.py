@@ -104,10 +104,10 @@ def start_after(retry_at: int | None, now: int) -> float:
     return 0.0 if retry_at is None else min(max(retry_at - now, 0) / SECOND, MAX_WAIT_SECONDS)
 
 
-def _next(verdict: RestartDecision, now: int) -> dict[str, Any]:
-    if verdict.retry_in is None:
+def _next(decision: RestartDecision, now: int) -> dict[str, Any]:
+    if decision.retry_in is None:
         return {"state": "parked", "retry_at": None}
-    again = now + round(verdict.retry_in * SECOND)
+    again = now + round(decision.retry_in * SECOND)
     return {"state": "failed", "retry_at": again, "started": again}
 
 

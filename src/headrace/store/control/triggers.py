@@ -31,9 +31,9 @@ class Triggers:
         self._jobs = jobs
         self._runs_changed = runs_changed
 
-    def load(self, job_id: int, asked: LoadTriggers) -> TriggersLoaded:
+    def load(self, job_id: int, request: LoadTriggers) -> TriggersLoaded:
         """Acquire triggers for the job up to its capacity. Return the triggers to run and the triggers to release."""
-        return self._jobs.load(job_id, asked)
+        return self._jobs.load(job_id, request)
 
     def workloads(self, job_id: int, trigger_ids: Sequence[int]) -> list[Workload]:
         """Return the workloads of the given triggers that the job holds."""
@@ -47,7 +47,7 @@ class Triggers:
         def work(connection: Connection) -> FailureRecorded:
             recorded = _fail(connection, job_id, trigger_id, failure, self._database.now())
             if recorded.decision == "parked":
-                self._runs_changed.mark(connection)  # a run that waits for this trigger ends now
+                self._runs_changed.signal(connection)  # a run that waits for this trigger ends now
             return recorded
 
         return self._database.write(work)
@@ -56,14 +56,14 @@ class Triggers:
         """Store the failure of watches with their stream. Return when to open the stream again."""
         return self._database.write(lambda connection: _fail_stream(connection, job_id, failed, self._database.now()))
 
-    def cleanup(self, job_id: int, gone: CleanupTriggers) -> None:
+    def cleanup(self, job_id: int, request: CleanupTriggers) -> None:
         """Release the job's leases on triggers that it has stopped, so that other jobs may acquire them.
 
         Many leases are released in several transactions.
         """
-        for start in range(0, len(gone.trigger_ids), leases.MAX_CHANGED):
-            part = gone.trigger_ids[start : start + leases.MAX_CHANGED]
-            self._database.write(partial(_clean_up, job_id=job_id, trigger_ids=part, epochs=gone.epochs))
+        for start in range(0, len(request.trigger_ids), leases.MAX_CHANGED):
+            part = request.trigger_ids[start : start + leases.MAX_CHANGED]
+            self._database.write(partial(_clean_up, job_id=job_id, trigger_ids=part, epochs=request.epochs))
 
     def resume(self, trigger_id: int) -> None:
         """Start a trigger that is parked or waits after a failure."""
@@ -82,4 +82,4 @@ def _fail_stream(connection: Connection, job_id: int, failed: StreamFailure, now
 
 def _clean_up(connection: Connection, job_id: int, trigger_ids: Sequence[int], epochs: Mapping[int, int]) -> None:
     require_running(connection, job_id)
-    leases.let_go(connection, job_id, trigger_ids, epochs)
+    leases.release(connection, job_id, trigger_ids, epochs)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from headrace.store.control import encrypted_arguments as kwargs
 from headrace.store.control import restarts as failures
-from headrace.store.dialects.statements import MOST_VALUES, DriverStatement
+from headrace.store.dialects.statements import MAX_STATEMENT_VALUES, DriverStatement
 from headrace.store.keyring import Keyring
 
 _held = DriverStatement(
@@ -43,8 +43,8 @@ def workloads(connection: Connection, keyring: Keyring, job_id: int, trigger_ids
     """Return the workloads of the given triggers that the job holds, ordered by id."""
     ids = sorted(set(trigger_ids))
     result: list[Workload] = []
-    for start in range(0, len(ids), MOST_VALUES):
-        part = _held(connection, job_id=job_id, ids=ids[start : start + MOST_VALUES]).all()
+    for start in range(0, len(ids), MAX_STATEMENT_VALUES):
+        part = _held(connection, job_id=job_id, ids=ids[start : start + MAX_STATEMENT_VALUES]).all()
         result += [_workload(row, job_id, keyring, now) for row in part]
     return result
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, Row, bindparam, case, delete, or_, select, update
+from sqlalchemy import Connection, bindparam, case, delete, or_, select, update
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.control import leases
@@ -21,17 +21,17 @@ from headrace.store.custody.lanes import stream_of
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of, take_slice
 from headrace.store.dead_letters.dead_letters import Redriven, Settlement, settle_redriven
-from headrace.store.dead_letters.texts import LETTER_BYTES
-from headrace.store.dialects.statements import LITTLE_BY_LITTLE, in_list
+from headrace.store.dead_letters.texts import DEAD_LETTER_BYTES
+from headrace.store.dialects.statements import LITTLE_BY_LITTLE, ResultRow, in_list
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import backlog, lanes, spills, trigger_answers
 from headrace.wire.custody.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
 
-MOST_ITEMS = 2_000
-MOST_BYTES = 8 * 1024 * 1024
-MOST_NUMBERS = 10_000
-MOST_TRIGGERS = 500
-DROPPED_AT_ONCE = 500
+MAX_PAGE_ITEMS = 2_000
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+MAX_STATEMENT_NUMBERS = 10_000
+MAX_TRIGGERS = 500
+DROP_BATCH_ROWS = 500
 DROPPED: Final = "dropped"
 """The answer for raw events that were dropped from a backlog. Triggers never send it."""
 
@@ -43,16 +43,14 @@ _waiting = (
     .where(backlog.c.trigger_id == bindparam("trigger"), backlog.c.number > bindparam("after"), backlog.c.answer.is_(None))
     .order_by(backlog.c.number)
 )
-_size = size_of(spills.c.raw, plus=case((backlog.c.dead_letter_id.is_not(None), LETTER_BYTES), else_=0))
-_kept = select(backlog, lanes.c.last).join(lanes, lanes.c.id == backlog.c.lane_id).where(backlog.c.answer.is_(None))
-_sized = _kept.add_columns(_size).outerjoin(spills, spills.c.id == backlog.c.spill_id)
+_size = size_of(spills.c.raw, plus=case((backlog.c.dead_letter_id.is_not(None), DEAD_LETTER_BYTES), else_=0))
+_unanswered = select(backlog, lanes.c.last).join(lanes, lanes.c.id == backlog.c.lane_id).where(backlog.c.answer.is_(None))
+_sized = _unanswered.add_columns(_size).outerjoin(spills, spills.c.id == backlog.c.spill_id)
 _remove = delete(backlog).where(in_list(backlog.c.number, "numbers"))
-_leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("given"), spill_id=None)
+_leave_answer = update(backlog).where(backlog.c.number == bindparam("n")).values(answer=bindparam("new_answer"), spill_id=None)
 # Delete a spill together with its last reference: an update would write the whole text once more.
 _drop_spills = delete(spills).where(in_list(spills.c.id, "ids"), spills.c.refs <= 1)
 _unref = update(spills).where(in_list(spills.c.id, "ids")).values(refs=spills.c.refs - 1)
-
-Found = Row[*tuple[Any, ...]]
 
 
 class Backlog:
@@ -78,11 +76,11 @@ class Backlog:
                 raise Fenced(f"Job {job_id} does not hold trigger {trigger_id}.", status=409, problem="fenced")
             items: list[BacklogItem] = []
             size = 0
-            query = _waiting.limit(min(limit, MOST_ITEMS))
+            query = _waiting.limit(min(limit, MAX_PAGE_ITEMS))
             with connection.execute(query, {"trigger": trigger_id, "after": after}, execution_options=LITTLE_BY_LITTLE) as rows:
                 for entry in rows:
                     size += len(entry.raw)
-                    if items and size > MOST_BYTES:
+                    if items and size > MAX_PAGE_BYTES:
                         break
                     items.append(BacklogItem(**entry._asdict()))
         return BacklogPage(items=items, depth=row.backlog)
@@ -97,7 +95,7 @@ class Backlog:
             if connection.execute(select(triggers.c.id).where(triggers.c.id == trigger_id)).first() is None:
                 raise ApiRefused(f"No trigger has the id {trigger_id}.", hint="See: headrace triggers", status=404, problem="not-found")
         dropped = 0
-        while more := self._database.write(lambda connection: drop(connection, trigger_id, DROPPED_AT_ONCE, self._database.now())):
+        while more := self._database.write(lambda connection: drop(connection, trigger_id, DROP_BATCH_ROWS, self._database.now())):
             dropped += more
         return dropped
 
@@ -114,19 +112,19 @@ def _settle(job_id: int, trigger_id: int, epoch: int, answers: Mapping[int, Answ
     """Settle one slice in ascending order. Return the number up to which all items are settled."""
     require_running(connection, job_id)
     leases.require_lease(connection, job_id, trigger_id, epoch)
-    part = sorted(answers)[:MOST_ITEMS]
+    part = sorted(answers)[:MAX_PAGE_ITEMS]
     if not part:
         return 0
     named = _sized.where(backlog.c.trigger_id == trigger_id, backlog.c.number.in_(part)).order_by(backlog.c.number)
-    settled = take_slice(connection, named, MOST_ITEMS)
+    settled = take_slice(connection, named, MAX_PAGE_ITEMS)
     if settled.rows:
         _answer(connection, trigger_id, settled.rows, answers, now)
     return int(settled.rows[-1].number if settled.full else part[-1])
 
 
-def drop(connection: Connection, trigger_id: int, most: int, now: int) -> int:
-    """Drop one slice of the oldest rows of a backlog, at most `most`. Count them as dropped. Return how many."""
-    dropped = Slice(most)
+def drop(connection: Connection, trigger_id: int, limit: int, now: int) -> int:
+    """Drop one slice of the oldest rows of a backlog, at most `limit`. Count them as dropped. Return how many."""
+    dropped = Slice(limit)
     _drop(connection, trigger_id, dropped, now)
     return len(dropped.rows)
 
@@ -138,8 +136,8 @@ def _drop(connection: Connection, trigger_id: int, dropped: Slice, now: int) -> 
         _answer(connection, trigger_id, rows, {row.number: DROPPED for row in rows}, now)
 
 
-def removed_backlogs(connection: Connection, before: int, most: int) -> int:
-    """Drop one slice of the backlogs of removed triggers, at most `most` rows. Return how many.
+def removed_backlogs(connection: Connection, before: int, limit: int) -> int:
+    """Drop one slice of the backlogs of removed triggers, at most `limit` rows. Return how many.
 
     A trigger qualifies if it was removed before `before` (µs since the epoch). The trigger of an ended task run
     qualifies at any age, because its id is never used again.
@@ -150,25 +148,25 @@ def removed_backlogs(connection: Connection, before: int, most: int) -> int:
             select(triggers.c.id)
             .where(triggers.c.state == "removed", triggers.c.backlog > 0, old)
             .order_by(triggers.c.id)
-            .limit(MOST_TRIGGERS)
+            .limit(MAX_TRIGGERS)
         )
         .scalars()
         .all()
     )
-    dropped = Slice(most)
+    dropped = Slice(limit)
     for trigger_id in trigger_ids:
         if not dropped.full:
             _drop(connection, trigger_id, dropped, before)
     return len(dropped.rows)
 
 
-def _answer(connection: Connection, trigger_id: int, rows: Sequence[Found], answers: Mapping[int, Settlement], now: int) -> None:
+def _answer(connection: Connection, trigger_id: int, rows: Sequence[ResultRow], answers: Mapping[int, Settlement], now: int) -> None:
     """Remove rows from a trigger's backlog and count their answers."""
     early = [row for row in rows if _before_its_receipt(row)]
     removed = [row for row in rows if not _before_its_receipt(row)]
     if early:
-        connection.execute(_leave_answer, [{"n": row.number, "given": answers[row.number]} for row in early])
-    forget(connection, [row.number for row in removed])
+        connection.execute(_leave_answer, [{"n": row.number, "new_answer": answers[row.number]} for row in early])
+    delete_rows(connection, [row.number for row in removed])
     for part in chunks([row.spill_id for row in rows]):  # a trigger references each spill once
         connection.execute(_drop_spills, {"ids": part})
         connection.execute(_unref, {"ids": part})
@@ -180,12 +178,12 @@ def _answer(connection: Connection, trigger_id: int, rows: Sequence[Found], answ
     settle_redriven(connection, redriven, now)
 
 
-def _before_its_receipt(row: Found) -> bool:
+def _before_its_receipt(row: ResultRow) -> bool:
     """Return whether the receipt that covers the row's position is not recorded yet."""
     return row.dead_letter_id is None and row.position is not None and not row.accounted and (row.last is None or row.position > row.last)
 
 
-def forget(connection: Connection, numbers: Sequence[int]) -> None:
+def delete_rows(connection: Connection, numbers: Sequence[int]) -> None:
     """Delete these rows of the backlog."""
     for part in chunks(numbers):
         connection.execute(_remove, {"numbers": part})
@@ -193,8 +191,8 @@ def forget(connection: Connection, numbers: Sequence[int]) -> None:
 
 def chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     """Split `numbers` into parts of the size that one statement accepts."""
-    for start in range(0, len(numbers), MOST_NUMBERS):
-        yield numbers[start : start + MOST_NUMBERS]
+    for start in range(0, len(numbers), MAX_STATEMENT_NUMBERS):
+        yield numbers[start : start + MAX_STATEMENT_NUMBERS]
 
 
 def count_settled(connection: Connection, answered: Sequence[tuple[int, int, str]]) -> None:

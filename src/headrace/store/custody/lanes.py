@@ -13,7 +13,7 @@ from headrace.store.tables.control import jobs, stream_reports
 from headrace.store.tables.custody import backlog, dead_letters, lanes, receipt_problems, recorded_streams
 from headrace.wire.control.streams import StreamReport
 
-MOST_NAMES = 5_000
+MAX_STATEMENT_NAMES = 5_000
 HOUR = 3_600_000_000  # microseconds
 LOOK_AGAIN = 24 * HOUR
 
@@ -54,8 +54,8 @@ def _look_up(connection: Connection, pairs: Sequence[tuple[str, str]]) -> dict[t
         of[stream].append(lane)
     known: dict[tuple[str, str], Lane] = {}
     for stream, names in of.items():
-        for start in range(0, len(names), MOST_NAMES):
-            for row in connection.execute(_known, {"of": stream, "names": names[start : start + MOST_NAMES]}):
+        for start in range(0, len(names), MAX_STATEMENT_NAMES):
+            for row in connection.execute(_known, {"of": stream, "names": names[start : start + MAX_STATEMENT_NAMES]}):
                 known[stream, row.lane] = Lane(row.id, row.after, row.last, row.read, row.moved)
     return known
 
@@ -66,8 +66,8 @@ def stream_of(lane_id: int) -> ScalarSelect[int]:
     return select(recorded_streams.c.id).join(lanes, of_lane).where(lanes.c.id == lane_id).scalar_subquery()
 
 
-def idle_lanes(connection: Connection, before: int, most: int) -> int:
-    """Delete lanes without a receipt since `before` (µs). Return the number of lanes checked, at most `most`.
+def idle_lanes(connection: Connection, before: int, limit: int) -> int:
+    """Delete lanes without a receipt since `before` (µs). Return the number of lanes checked, at most `limit`.
 
     The counts of a deleted lane are added to its stream. A lane stays while it has a backlog, a dead letter or a
     problem, or while a running job reports it. The next check of such a lane is a day later, so each lane is checked
@@ -79,7 +79,7 @@ def idle_lanes(connection: Connection, before: int, most: int) -> int:
         exists().where(receipt_problems.c.lane_id == lanes.c.id),
     )
     query = select(lanes.c.id, lanes.c.stream, lanes.c.lane, lanes.c.read, lanes.c.last, held.label("held"))
-    rows = connection.execute(query.where(lanes.c.moved < before).order_by(lanes.c.moved, lanes.c.id).limit(most)).all()
+    rows = connection.execute(query.where(lanes.c.moved < before).order_by(lanes.c.moved, lanes.c.id).limit(limit)).all()
     free = [row for row in rows if not row.held]
     reported = _reported(connection, {row.stream for row in free})
     removed = [row for row in free if (row.stream, row.lane) not in reported]

@@ -21,23 +21,23 @@ from headrace.store.tables.task_runs import task_runs
 _add = Upsert(trigger_answers, ("stream_id", "trigger_id"), lambda new: {name: trigger_answers.c[name] + new[name] for name in NONE})
 
 
-def ended_waits(connection: Connection, before: int, most: int) -> int:
+def ended_waits(connection: Connection, before: int, limit: int) -> int:
     """Delete the triggers of ended task runs that no job runs and that have no backlog, at any age."""
     del before
     waits = exists().where(task_runs.c.run_id == triggers.c.run_id, task_runs.c.finished.is_(None))
     over = (triggers.c.run_id.is_not(None), triggers.c.state == "removed", ~waits)
     free = (triggers.c.job_id.is_(None), triggers.c.revoked_job_id.is_(None), triggers.c.backlog == 0)
-    trigger_ids = list(connection.execute(select(triggers.c.id).where(*over, *free).order_by(triggers.c.id).limit(most)).scalars())
+    trigger_ids = list(connection.execute(select(triggers.c.id).where(*over, *free).order_by(triggers.c.id).limit(limit)).scalars())
     connection.execute(delete(triggers).where(in_list(triggers.c.id, "ids")), {"ids": trigger_ids})
     return len(trigger_ids)
 
 
-def ended_answers(connection: Connection, before: int, most: int) -> int:
+def ended_answers(connection: Connection, before: int, limit: int) -> int:
     """Add up the answers of deleted triggers."""
     del before
     orphaned = (trigger_answers.c.trigger_id != ENDED_RUNS, ~exists().where(triggers.c.id == trigger_answers.c.trigger_id))
     rows = connection.execute(
-        select(trigger_answers).where(*orphaned).order_by(trigger_answers.c.trigger_id, trigger_answers.c.stream_id).limit(most)
+        select(trigger_answers).where(*orphaned).order_by(trigger_answers.c.trigger_id, trigger_answers.c.stream_id).limit(limit)
     ).all()
     sums: dict[int, Counter[str]] = defaultdict(Counter)
     for row in rows:

@@ -16,19 +16,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from headrace.errors import Fenced
 from headrace.store.control.jobs import require_running
-from headrace.store.custody.backlog import chunks, count_settled, forget
+from headrace.store.custody.backlog import chunks, count_settled, delete_rows
 from headrace.store.custody.lanes import HOUR, Lane, lanes_of
-from headrace.store.custody.spills import place_key
+from headrace.store.custody.spills import position_key
 from headrace.store.custody.subscriber_sets import (
     ANSWERS,
     NONE,
-    Place,
+    SubscriberSetKey,
     add_reads,
     define,
     digest_bytes,
@@ -37,7 +37,7 @@ from headrace.store.custody.subscriber_sets import (
     whole_subscriber_sets,
 )
 from headrace.store.db.database import Database
-from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
+from headrace.store.dialects.statements import ResultRow, Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.custody import backlog, lanes, receipt_problems, recorded_streams, trigger_answers
 from headrace.wire.custody.events import ReceiptStatus
@@ -49,10 +49,10 @@ _holders = select(triggers.c.id, triggers.c.job_id, triggers.c.epoch).where(in_l
 _project = select(jobs.c.project).where(jobs.c.id == bindparam("job")).scalar_subquery()
 _held_by = select(triggers.c.id).where(triggers.c.stream == bindparam("stream"), triggers.c.project == _project).limit(1)
 _others = (_held_by.where(triggers.c.job_id < bindparam("job")), _held_by.where(triggers.c.job_id > bindparam("job")))
-_any_kept = select(backlog.c.number).limit(1)
-_kept = ValuesQuery(
-    {"stretch": "bigint", "lane_id": "bigint", "low": "bytea", "high": "bytea"},
-    "SELECT given.stretch, b.number, b.trigger_id, b.answer FROM given CROSS JOIN backlog b"
+_any_row = select(backlog.c.number).limit(1)
+_rows_in_ranges = ValuesQuery(
+    {"range_number": "bigint", "lane_id": "bigint", "low": "bytea", "high": "bytea"},
+    "SELECT given.range_number, b.number, b.trigger_id, b.answer FROM given CROSS JOIN backlog b"
     " WHERE b.lane_id = given.lane_id AND b.key > given.low AND b.key <= given.high AND NOT b.accounted ORDER BY b.number",
 )
 _count = update(backlog).where(in_list(backlog.c.number, "numbers")).values(accounted=True)
@@ -61,7 +61,7 @@ _move = (
     .where(lanes.c.id == bindparam("lane_id"))
     .values(after=bindparam("a"), last=bindparam("l"), read=bindparam("r"), moved=bindparam("m"))
 )
-_marks = select(lanes.c.lane, lanes.c.last).where(
+_offsets = select(lanes.c.lane, lanes.c.last).where(
     lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None), in_list(lanes.c.lane, "names")
 )
 _add_receipts = (
@@ -73,8 +73,6 @@ _add_answers = Upsert(
     trigger_answers, ("stream_id", "trigger_id"), lambda new: {name: trigger_answers.c[name] + new[name] for name in ANSWERS}
 )
 
-Found = Row[*tuple[Any, ...]]
-
 
 class LaneRange(NamedTuple):
     """The range of a lane in one receipt, and how many of its raw events each trigger spilled."""
@@ -85,7 +83,7 @@ class LaneRange(NamedTuple):
     spilled: Mapping[int, int]
 
 
-class Custody:
+class Receipts:
     """Define subscriber sets in one database, and read its recorded positions."""
 
     def __init__(self, database: Database) -> None:
@@ -99,11 +97,11 @@ class Custody:
         """
         return self._database.write(lambda connection: _define(connection, job_id, subscriber_set))
 
-    def marks(self, job_id: int, stream: str, names: Sequence[str]) -> LaneOffsets:
+    def recorded_offsets(self, job_id: int, stream: str, names: Sequence[str]) -> LaneOffsets:
         """Return the last recorded positions of these lanes. Lanes without one are omitted."""
         with self._database.reading() as connection:
             require_running(connection, job_id)
-            rows = connection.execute(_marks, {"of": stream, "names": list(names)}).all()
+            rows = connection.execute(_offsets, {"of": stream, "names": list(names)}).all()
             return LaneOffsets.model_construct(marks=[LaneOffset.model_construct(lane=row.lane, last=row.last) for row in rows])
 
 
@@ -191,21 +189,21 @@ class _ReceiptWriter:
     settled: list[tuple[int, int, str]] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     stored: Counter[int] = field(default_factory=Counter)
-    forgotten: list[int] = field(default_factory=list)
-    stretches: list[LaneRange] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
+    ranges: list[LaneRange] = field(default_factory=list)
     _lanes: dict[tuple[str, str], Lane] = field(init=False)
     _streams: dict[str, int] = field(init=False)
-    _subscriber_sets: dict[Place, int] = field(init=False)
+    _subscriber_sets: dict[SubscriberSetKey, int] = field(init=False)
 
     def __post_init__(self) -> None:
         connection, receipts = self.connection, self.receipts
         self._lanes = lanes_of(connection, ((receipt.stream, receipt.lane) for receipt in receipts), self.now)
         self._streams = streams_of(connection, (receipt.stream for receipt in receipts))
         self._subscriber_sets = whole_subscriber_sets(
-            connection, {self._place(receipt): receipt.owed for receipt in receipts if receipt.subscriber_set is None}
+            connection, {self._set_key(receipt): receipt.owed for receipt in receipts if receipt.subscriber_set is None}
         )
         self._subscriber_sets |= known_subscriber_sets(
-            connection, (self._place(receipt) for receipt in receipts if receipt.subscriber_set is not None)
+            connection, (self._set_key(receipt) for receipt in receipts if receipt.subscriber_set is not None)
         )
 
     def add(self, receipt: Receipt) -> ReceiptStatus:
@@ -213,7 +211,7 @@ class _ReceiptWriter:
         recorded = lane.last
         if recorded is not None and receipt.last <= recorded:
             return "duplicate"
-        subscriber_set = self._subscriber_sets.get(self._place(receipt))
+        subscriber_set = self._subscriber_sets.get(self._set_key(receipt))
         if subscriber_set is None:
             return "unknown_subscriber_set"
         self.moved[lane.id] = lane
@@ -227,7 +225,7 @@ class _ReceiptWriter:
         elif begins is None or begins < recorded:
             since = "the lane's beginning" if begins is None else str(begins)
             self._problem(lane, recorded, f"the range after {since} up to {receipt.last} overlaps the receipts up to {recorded}")
-            self.stretches.append(LaneRange(lane, recorded, receipt.last, {}))
+            self.ranges.append(LaneRange(lane, recorded, receipt.last, {}))
             return "stored"
         elif begins > recorded:
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
@@ -242,7 +240,7 @@ class _ReceiptWriter:
                 self._problem(lane, recorded, what)
             self.answers[self._streams[receipt.stream], answer.trigger_id].update({name: getattr(answer, name) for name in ANSWERS})
         spilled = {answer.trigger_id: answer.spilled for answer in receipt.answers if answer.spilled}
-        self.stretches.append(LaneRange(lane, recorded, receipt.last, spilled))
+        self.ranges.append(LaneRange(lane, recorded, receipt.last, spilled))
         return "stored"
 
     def write(self) -> None:
@@ -260,7 +258,7 @@ class _ReceiptWriter:
         count_settled(connection, self.settled)
         for part in chunks(self.counted):
             connection.execute(_count, {"numbers": part})
-        forget(connection, self.forgotten)
+        delete_rows(connection, self.answered)
         if self.problems:
             connection.execute(insert(receipt_problems), self.problems)
 
@@ -270,11 +268,11 @@ class _ReceiptWriter:
         Waiting rows are counted from now on, and rows that were settled before their receipt are counted now. Any
         further row was answered again after a redelivery. Its answer is the one that the writer has.
         """
-        backlog_rows: dict[int, dict[int, list[Found]]] = defaultdict(lambda: defaultdict(list))
-        if self.stretches and self.connection.execute(_any_kept).first() is not None:
-            for row in _kept(self.connection, [_bounds(number, lane_range) for number, lane_range in enumerate(self.stretches)]):
-                backlog_rows[row.stretch][row.trigger_id].append(row)
-        for number, lane_range in enumerate(self.stretches):
+        backlog_rows: dict[int, dict[int, list[ResultRow]]] = defaultdict(lambda: defaultdict(list))
+        if self.ranges and self.connection.execute(_any_row).first() is not None:
+            for row in _rows_in_ranges(self.connection, [_bounds(number, lane_range) for number, lane_range in enumerate(self.ranges)]):
+                backlog_rows[row.range_number][row.trigger_id].append(row)
+        for number, lane_range in enumerate(self.ranges):
             for trigger, rows in backlog_rows[number].items():
                 self._count(lane_range, trigger, rows)
             for trigger, reported in lane_range.spilled.items():
@@ -285,14 +283,14 @@ class _ReceiptWriter:
                     )
                     self._problem(lane_range.lane, lane_range.recorded, what)
 
-    def _count(self, stretch: LaneRange, trigger: int, rows: list[Found]) -> None:
+    def _count(self, lane_range: LaneRange, trigger: int, rows: list[ResultRow]) -> None:
         rows.sort(key=lambda row: row.answer is not None)
-        spilled = rows[: stretch.spilled.get(trigger, 0)]
+        spilled = rows[: lane_range.spilled.get(trigger, 0)]
         self.counted += [row.number for row in spilled if row.answer is None]
-        self.settled += [(stretch.lane.id, trigger, row.answer) for row in spilled if row.answer is not None]
-        self.forgotten += [row.number for row in rows if row.answer is not None]
+        self.settled += [(lane_range.lane.id, trigger, row.answer) for row in spilled if row.answer is not None]
+        self.answered += [row.number for row in rows if row.answer is not None]
 
-    def _place(self, receipt: Receipt) -> Place:
+    def _set_key(self, receipt: Receipt) -> SubscriberSetKey:
         digest = digest_bytes(receipt.owed) if receipt.subscriber_set is None else bytes.fromhex(receipt.subscriber_set)
         return self._streams[receipt.stream], digest
 
@@ -300,6 +298,6 @@ class _ReceiptWriter:
         self.problems.append({"lane_id": lane.id, "at": self.now, "recorded": recorded, "problem": problem})
 
 
-def _bounds(number: int, stretch: LaneRange) -> tuple[int, int, bytes, bytes]:
-    low = BEFORE_ALL if stretch.recorded is None else place_key(stretch.recorded)
-    return number, stretch.lane.id, low, place_key(stretch.last)
+def _bounds(number: int, lane_range: LaneRange) -> tuple[int, int, bytes, bytes]:
+    low = BEFORE_ALL if lane_range.recorded is None else position_key(lane_range.recorded)
+    return number, lane_range.lane.id, low, position_key(lane_range.last)

@@ -17,12 +17,12 @@ from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.custody.lanes import Lane, lanes_of, stream_of
-from headrace.store.custody.spills import BacklogInsert, letter_key
+from headrace.store.custody.spills import BacklogInsert, redrive_key
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of
 from headrace.store.dead_letters.short_ids import full_ids
 from headrace.store.dead_letters.texts import whole_text
-from headrace.store.dialects.statements import in_list, json_array_has
+from headrace.store.dialects.statements import ResultRow, in_list, json_array_has
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import backlog, dead_letter_actions, dead_letter_texts, dead_letters, trigger_answers
 from headrace.wire.custody.dead_letters import (
@@ -36,21 +36,19 @@ from headrace.wire.custody.dead_letters import (
 
 MAX_REDRIVEN_CHARS = 16 * 1024 * 1024
 """Maximum characters of the raw events that one call redrives. A single raw event may be longer."""
-LETTERS_AT_ONCE: Final = 100
+BATCH_DEAD_LETTERS: Final = 100
 """Dead letters that one transaction changes. Each is looked up separately."""
 
 _UNKNOWN: Final = "there is no such dead letter (any more)"
 _MUCH_TEXT: Final = "there is much text before it: redrive it once more"
-_LETTER = [column for column in dead_letters.c if column.name not in ("raw", "traceback")]
-_letters = select(*_LETTER).where(in_list(dead_letters.c.id, "ids"))
+_COLUMNS = [column for column in dead_letters.c if column.name not in ("raw", "traceback")]
+_dead_letters_by_id = select(*_COLUMNS).where(in_list(dead_letters.c.id, "ids"))
 _whole = func.coalesce(dead_letter_texts.c.bytes, 0)
 _sizes = (
     select(dead_letters.c.id, size_of(dead_letters.c.raw, dead_letters.c.traceback, plus=_whole))
     .outerjoin(dead_letter_texts, dead_letter_texts.c.dead_letter_id == dead_letters.c.id)
     .where(in_list(dead_letters.c.id, "ids"))
 )
-
-Found = Row[*tuple[Any, ...]]
 
 
 class DeadLetters:
@@ -59,21 +57,21 @@ class DeadLetters:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def redrive(self, asked: DeadLetterSelection) -> DeadLetterActionResult:
+    def redrive(self, selection: DeadLetterSelection) -> DeadLetterActionResult:
         """Redrive the triggers of these dead letters.
 
         Raises:
             ApiRefused: The selection is empty or has both ids and a filter.
         """
-        return self._act("redrive", asked)
+        return self._act("redrive", selection)
 
-    def discard(self, asked: DeadLetterSelection) -> DeadLetterActionResult:
+    def discard(self, selection: DeadLetterSelection) -> DeadLetterActionResult:
         """Discard these dead letters. They stay readable.
 
         Raises:
             ApiRefused: The selection is empty or has both ids and a filter.
         """
-        return self._act("discard", asked)
+        return self._act("discard", selection)
 
     def actions(self, *, limit: int) -> DeadLetterActions:
         """Return the recorded actions, the newest first."""
@@ -81,16 +79,16 @@ class DeadLetters:
             rows = connection.execute(select(dead_letter_actions).order_by(dead_letter_actions.c.id.desc()).limit(limit))
             return DeadLetterActions(actions=[_action(row) for row in rows])
 
-    def _act(self, action: DeadLetterActionKind, asked: DeadLetterSelection) -> DeadLetterActionResult:
-        filtered = asked.every or any(value is not None for value in (asked.trigger, asked.stream, asked.kind))
-        if bool(asked.ids) == filtered:
+    def _act(self, action: DeadLetterActionKind, selection: DeadLetterSelection) -> DeadLetterActionResult:
+        filtered = selection.every or any(value is not None for value in (selection.trigger, selection.stream, selection.kind))
+        if bool(selection.ids) == filtered:
             raise ApiRefused("Name dead letters by their ids, or by a filter, and not by both.", status=422, problem="invalid")
         with self._database.reading() as connection:
-            asked = asked.model_copy(update={"ids": full_ids(connection, dead_letters.c.id, asked.ids)})
-            chosen = _chosen(connection, asked)
+            selection = selection.model_copy(update={"ids": full_ids(connection, dead_letters.c.id, selection.ids)})
+            chosen = _chosen(connection, selection)
         progress = _Progress(chosen.ids, [], chosen.remaining, None, 0, MAX_REDRIVEN_CHARS)
         while progress.left or progress.action_id is None:
-            progress = self._database.write(partial(_act, action=action, asked=asked, before=progress, now=self._database.now()))
+            progress = self._database.write(partial(_act, action=action, selection=selection, before=progress, now=self._database.now()))
         return DeadLetterActionResult(count=progress.changed, skipped=progress.skipped, remaining=progress.remaining)
 
 
@@ -121,13 +119,13 @@ def _action(row: Row[Any]) -> DeadLetterAction:
     return DeadLetterAction(**values | {"at": moment(row.at), "selection": selection})
 
 
-def _act(connection: Connection, action: DeadLetterActionKind, asked: DeadLetterSelection, before: _Progress, now: int) -> _Progress:
+def _act(connection: Connection, action: DeadLetterActionKind, selection: DeadLetterSelection, before: _Progress, now: int) -> _Progress:
     """Apply the action to one slice of the remaining dead letters."""
     rows, left = _slice(connection, before.left)
     known = {row.id for row in rows}
     seen = before.left[: len(before.left) - len(left)]
-    skipped = [SkippedDeadLetter(id=id, why=_UNKNOWN) for id in seen if asked.ids and id not in known]
-    if not asked.ids:  # a dead letter that another action changed meanwhile no longer matches the filter
+    skipped = [SkippedDeadLetter(id=id, why=_UNKNOWN) for id in seen if selection.ids and id not in known]
+    if not selection.ids:  # a dead letter that another action changed meanwhile no longer matches the filter
         rows = [row for row in rows if row.state == "open"]
     rejected: list[SkippedDeadLetter] = []
     changed: Sequence[str]
@@ -136,62 +134,62 @@ def _act(connection: Connection, action: DeadLetterActionKind, asked: DeadLetter
         changed, later, room = _redrive(connection, rows, rejected, now, room)
         if later:
             left = [*later, *left]
-            skipped += [SkippedDeadLetter(id=id, why=_MUCH_TEXT) for id in left if asked.ids]
-            remaining += 0 if asked.ids else len(left)
+            skipped += [SkippedDeadLetter(id=id, why=_MUCH_TEXT) for id in left if selection.ids]
+            remaining += 0 if selection.ids else len(left)
             left = []
     else:
         changed = [row.id for row in rows if _open(row, rejected)]
         _become(connection, changed, "discarded", now)
     count = before.changed + len(changed)
-    action_id = _keep_action(connection, action, asked, before.action_id, count, now)
+    action_id = _record_action(connection, action, selection, before.action_id, count, now)
     return _Progress(left, [*before.skipped, *skipped, *rejected], remaining, action_id, count, room)
 
 
-def _keep_action(
-    connection: Connection, action: DeadLetterActionKind, asked: DeadLetterSelection, action_id: int | None, count: int, now: int
+def _record_action(
+    connection: Connection, action: DeadLetterActionKind, selection: DeadLetterSelection, action_id: int | None, count: int, now: int
 ) -> int:
     """Store how many dead letters an action has changed so far. Return its id."""
     if action_id is not None:
         connection.execute(update(dead_letter_actions).where(dead_letter_actions.c.id == action_id).values(count=count))
         return action_id
-    what = asked.model_dump_json(exclude={"by"}, exclude_defaults=True)
-    row = {"at": now, "who": asked.by or "unnamed", "action": action, "request": what, "count": count}
+    what = selection.model_dump_json(exclude={"by"}, exclude_defaults=True)
+    row = {"at": now, "who": selection.by or "unnamed", "action": action, "request": what, "count": count}
     return int(connection.execute(insert(dead_letter_actions).values(**row).returning(dead_letter_actions.c.id)).scalar_one())
 
 
-def _slice(connection: Connection, ids: Sequence[str]) -> tuple[list[Found], Sequence[str]]:
+def _slice(connection: Connection, ids: Sequence[str]) -> tuple[list[ResultRow], Sequence[str]]:
     """Return the existing dead letters of the first slice, in order, and the ids left for later transactions."""
-    part = ids[:LETTERS_AT_ONCE]
+    part = ids[:BATCH_DEAD_LETTERS]
     if not part:
         return [], []
     size = {row.id: int(row.bytes) for row in connection.execute(_sizes, {"ids": part})}
-    taken = Slice(LETTERS_AT_ONCE)
+    taken = Slice(BATCH_DEAD_LETTERS)
     for id in part:
         if not taken.take(id, size.get(id, 0)):
             break
-    known = {row.id: row for row in connection.execute(_letters, {"ids": taken.rows})}
+    known = {row.id: row for row in connection.execute(_dead_letters_by_id, {"ids": taken.rows})}
     return [known[id] for id in taken.rows if id in known], ids[len(taken.rows) :]
 
 
-def _chosen(connection: Connection, asked: DeadLetterSelection) -> _Chosen:
+def _chosen(connection: Connection, selection: DeadLetterSelection) -> _Chosen:
     """Select the dead letters outside the writer's transactions, so that none of them scans the whole table."""
-    if asked.ids:
-        return _Chosen(list(dict.fromkeys(asked.ids))[: asked.limit], 0)
+    if selection.ids:
+        return _Chosen(list(dict.fromkeys(selection.ids))[: selection.limit], 0)
     fits = [dead_letters.c.state == "open"]
-    if asked.stream is not None:
-        fits.append(dead_letters.c.stream == asked.stream)
-    if asked.kind is not None:
-        fits.append(dead_letters.c.kind == asked.kind)
-    if asked.trigger is not None:
-        ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == asked.trigger)).scalars())
+    if selection.stream is not None:
+        fits.append(dead_letters.c.stream == selection.stream)
+    if selection.kind is not None:
+        fits.append(dead_letters.c.kind == selection.kind)
+    if selection.trigger is not None:
+        ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == selection.trigger)).scalars())
         fits.append(or_(false(), *(json_array_has(dead_letters.c.triggers, id) for id in ids)))
-    query = select(dead_letters.c.id).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(asked.limit)
+    query = select(dead_letters.c.id).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(selection.limit)
     chosen = connection.execute(query).scalars().all()
     total = connection.execute(select(func.count()).select_from(dead_letters).where(*fits)).scalar_one()
     return _Chosen(chosen, int(total) - len(chosen))
 
 
-def _open(row: Found, skipped: list[SkippedDeadLetter]) -> bool:
+def _open(row: ResultRow, skipped: list[SkippedDeadLetter]) -> bool:
     if row.state != "open":
         skipped.append(SkippedDeadLetter(id=row.id, why=f"it is {row.state} already"))
     return bool(row.state == "open")
@@ -202,7 +200,7 @@ def _become(connection: Connection, ids: Sequence[str], state: str, now: int) ->
 
 
 def _redrive(
-    connection: Connection, chosen: Sequence[Found], skipped: list[SkippedDeadLetter], now: int, room: int
+    connection: Connection, chosen: Sequence[ResultRow], skipped: list[SkippedDeadLetter], now: int, room: int
 ) -> tuple[list[str], list[str], int]:
     """Store the raw texts for the triggers of these dead letters that currently read their stream.
 
@@ -216,7 +214,7 @@ def _redrive(
         )
     }
     lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
-    keeping = BacklogInsert(connection, now)
+    inserts = BacklogInsert(connection, now)
     done: list[str] = []
     for at, row in enumerate(chosen):
         if room <= 0:
@@ -229,23 +227,23 @@ def _redrive(
             continue
         room -= len(raw)
         lane = lanes[row.stream, row.lane or ""]
-        key = letter_key(row.id)
+        key = redrive_key(row.id)
         stored = set(connection.execute(select(backlog.c.trigger_id).where(backlog.c.lane_id == lane.id, backlog.c.key == key)).scalars())
         new = [trigger for trigger in readers if trigger not in stored]
         if new:
             counted = frozenset(_counted(connection, lane, row.position, new))
-            keeping.keep(raw, new, lane.id, key, row.position, letter=row.id, counted=counted)
+            inserts.add(raw, new, lane.id, key, row.position, dead_letter_id=row.id, counted=counted)
         triggers_left = msgspec.json.encode(readers).decode()
         connection.execute(update(dead_letters).where(dead_letters.c.id == row.id).values(triggers=triggers_left))
         done.append(row.id)
     else:
         later = []
-    keeping.write(connection)
+    inserts.write(connection)
     _become(connection, done, "redriven", now)
     return done, later, room
 
 
-def _why_not(row: Found, readers: Sequence[int]) -> str | None:
+def _why_not(row: ResultRow, readers: Sequence[int]) -> str | None:
     if row.state == "redriven":
         return "it is redriven already"
     if row.kind == "unserialisable":
@@ -255,7 +253,7 @@ def _why_not(row: Found, readers: Sequence[int]) -> str | None:
     return None
 
 
-def _named(row: Found) -> list[int]:
+def _named(row: ResultRow) -> list[int]:
     return msgspec.json.decode(row.triggers, type=list[int])
 
 

@@ -30,7 +30,7 @@ NUMBER = "backlog"
 _spills = BulkInsert(spills)
 _backlog = BulkInsert(backlog)
 
-_kept = ValuesQuery(
+_stored_spills = ValuesQuery(
     {"lane_id": "bigint", "key": "bytea"},
     "SELECT b.lane_id, b.key, b.trigger_id FROM given CROSS JOIN backlog b WHERE b.lane_id = given.lane_id AND b.key = given.key",
 )
@@ -39,11 +39,11 @@ _move_number = update(meta).where(meta.c.name == NUMBER).values(value=bindparam(
 _count = (
     update(triggers)
     .where(triggers.c.id == bindparam("trigger"))
-    .values(backlog=triggers.c.backlog + bindparam("kept"), spilled=triggers.c.spilled + bindparam("spilled"))
+    .values(backlog=triggers.c.backlog + bindparam("added"), spilled=triggers.c.spilled + bindparam("spilled"))
 )
 
 
-def place_key(position: int) -> bytes:
+def position_key(position: int) -> bytes:
     """Return the key of a position in its lane. Keys sort in the order of positions."""
     return b"p" + (position + 2**63).to_bytes(8, "big")
 
@@ -53,7 +53,7 @@ def delivery_key(delivery_id: str | None) -> bytes:
     return b"c" + (uuid4().bytes if delivery_id is None else blake2b(delivery_id.encode(), digest_size=16).digest())
 
 
-def letter_key(id: str) -> bytes:
+def redrive_key(id: str) -> bytes:
     """Return the key of a redriven dead letter."""
     return b"d" + blake2b(id.encode(), digest_size=16).digest()
 
@@ -69,10 +69,10 @@ class BacklogInsert:
         self._first = self._number = last_number or 0
         self._spills: list[tuple[object, ...]] = []
         self._rows: list[tuple[object, ...]] = []
-        self._kept: Counter[int] = Counter()
+        self._added: Counter[int] = Counter()
         self._spilled: Counter[int] = Counter()
 
-    def keep(
+    def add(
         self,
         raw: str,
         trigger_ids: Sequence[int],
@@ -80,17 +80,17 @@ class BacklogInsert:
         key: bytes,
         position: int | None,
         *,
-        letter: str | None = None,
+        dead_letter_id: str | None = None,
         counted: frozenset[int] = frozenset(),
     ) -> None:
-        """Add one raw event for these triggers. `counted` are the triggers whose answers already count a redriven `letter`."""
+        """Add one raw event for these triggers. `counted` are the triggers whose answers already count a redriven `dead_letter_id`."""
         spill = self._number + 1
         self._spills.append((spill, raw, len(trigger_ids), self._now))
         for trigger in trigger_ids:
             self._number += 1
-            self._rows.append((self._number, trigger, lane_id, key, position, spill, letter, trigger in counted, None))
-        self._kept.update(trigger_ids)
-        if letter is None:
+            self._rows.append((self._number, trigger, lane_id, key, position, spill, dead_letter_id, trigger in counted, None))
+        self._added.update(trigger_ids)
+        if dead_letter_id is None:
             self._spilled.update(trigger_ids)
 
     def write(self, connection: Connection) -> None:
@@ -100,7 +100,7 @@ class BacklogInsert:
         _spills(connection, self._spills)
         _backlog(connection, self._rows)
         connection.execute(_move_number, {"number": self._number})
-        counts = [{"trigger": trigger, "kept": n, "spilled": self._spilled[trigger]} for trigger, n in self._kept.items()]
+        counts = [{"trigger": trigger, "added": n, "spilled": self._spilled[trigger]} for trigger, n in self._added.items()]
         connection.execute(_count, counts)
 
 
@@ -108,15 +108,15 @@ class Spills:
     """Collect the spills of one transaction. `items` are the items of all its batches."""
 
     def __init__(self, connection: Connection, items: Sequence[SpillItem], now: int) -> None:
-        self._keeping: BacklogInsert | None = None
+        self._inserts: BacklogInsert | None = None
         if not items:
             return
         valid = [item for item in items if is_valid_spill(item)]
         self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid), now)
         self._known: set[tuple[int, bytes, int]] = set()
         keys = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
-        self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _kept(connection, keys))
-        self._keeping = BacklogInsert(connection, now)
+        self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _stored_spills(connection, keys))
+        self._inserts = BacklogInsert(connection, now)
 
     def add(self, items: Sequence[SpillItem], mine: set[int]) -> list[ItemStatus]:
         """Return the status of each item of a batch whose sender holds the triggers `mine`.
@@ -135,22 +135,22 @@ class Spills:
 
     def write(self, connection: Connection) -> None:
         """Insert the added spills."""
-        if self._keeping is not None:
-            self._keeping.write(connection)
+        if self._inserts is not None:
+            self._inserts.write(connection)
 
     def _add(self, item: SpillItem, mine: set[int]) -> ItemStatus:
         if not mine.issuperset(item.triggers):
             return "fenced"
-        if self._keeping is None or not is_valid_spill(item):
+        if self._inserts is None or not is_valid_spill(item):
             return "invalid"
         lane, key = self._lanes[item.stream, item.lane].id, _key(item)
         new = [trigger for trigger in dict.fromkeys(item.triggers) if (lane, key, trigger) not in self._known]
         if not new:
             return "duplicate"
         self._known.update((lane, key, trigger) for trigger in new)
-        self._keeping.keep(item.raw, new, lane, key, item.position)
+        self._inserts.add(item.raw, new, lane, key, item.position)
         return "stored"
 
 
 def _key(item: SpillItem) -> bytes:
-    return delivery_key(item.delivery_id) if item.position is None else place_key(item.position)
+    return delivery_key(item.delivery_id) if item.position is None else position_key(item.position)

@@ -33,10 +33,10 @@ _counted_after = _counted.join(recorded_streams, subscriber_sets.c.stream_id == 
 )
 _report = stream_reports.c
 _has_receipts = recorded_streams.c.id.is_not(None)
-_is_under_way = and_(_report.read > _report.advanced, _has_receipts, jobs.c.state == "running")
+_is_in_flight = and_(_report.read > _report.advanced, _has_receipts, jobs.c.state == "running")
 _reported = (
     select(
-        _sum(case((_is_under_way, _report.read - _report.advanced), else_=0)),
+        _sum(case((_is_in_flight, _report.read - _report.advanced), else_=0)),
         _sum(case((_has_receipts, 0), else_=_report.read)),
         _sum(case((_has_receipts, 0), else_=_report.advanced)),
     )

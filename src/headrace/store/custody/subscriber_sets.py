@@ -14,23 +14,22 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nsmallest
 from secrets import token_bytes
-from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from headrace.core.ledger.subscriber_sets import DIGEST_BYTES, EMPTY, digest_of, subscriber_set_digest
 from headrace.errors import ApiRefused
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.dialects.statements import Upsert, ValuesQuery, in_list, rows_among
+from headrace.store.dialects.statements import ResultRow, Upsert, ValuesQuery, in_list, rows_among
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import recorded_streams, subscriber_sets, trigger_answers
 from headrace.wire.custody.receipts import SubscriberSetDefinition
 
-KEPT = 64
+MAX_UNMERGED_SETS = 64
 """Subscriber sets of one stream that are not merged, because receipts in flight name the newest."""
 
-MEMBERS_AT_ONCE = 2_000
+MAX_CHANGED_MEMBERS = 2_000
 """Maximum triggers for which one transaction records a difference from their subscriber sets."""
 
 MERGED_BYTES = 2 * 1024 * 1024
@@ -62,8 +61,7 @@ _add_read = (
 _there = select(triggers.c.id).where(in_list(triggers.c.id, "ids"))
 _add_owed = Upsert(trigger_answers, ("stream_id", "trigger_id"), lambda new: {"read": trigger_answers.c.read + new["read"]})
 
-Found = Row[*tuple[Any, ...]]
-Place = tuple[int, bytes]
+SubscriberSetKey = tuple[int, bytes]
 """A stream id and the digest of a subscriber set."""
 
 
@@ -78,34 +76,36 @@ def streams_of(connection: Connection, names: Iterable[str]) -> dict[str, int]:
     return ids
 
 
-def known_subscriber_sets(connection: Connection, places: Iterable[Place]) -> dict[Place, int]:
+def known_subscriber_sets(connection: Connection, keys: Iterable[SubscriberSetKey]) -> dict[SubscriberSetKey, int]:
     """Return the ids of the subscriber sets that are defined. Unknown ones are omitted."""
-    return {(row.stream_id, bytes(row.digest)): row.id for row in _known(connection, list(dict.fromkeys(places)))}
+    return {(row.stream_id, bytes(row.digest)): row.id for row in _known(connection, list(dict.fromkeys(keys)))}
 
 
-def whole_subscriber_sets(connection: Connection, wanted: dict[Place, Sequence[int]]) -> dict[Place, int]:
+def whole_subscriber_sets(connection: Connection, members: dict[SubscriberSetKey, Sequence[int]]) -> dict[SubscriberSetKey, int]:
     """Return the ids of subscriber sets given with all their members, defining the new ones."""
-    ids = known_subscriber_sets(connection, wanted)
-    new = [key for key in wanted if key not in ids]
+    ids = known_subscriber_sets(connection, members)
+    new = [key for key in members if key not in ids]
     if new:
-        connection.execute(_insert, [_row(stream, digest, None, wanted[stream, digest]) for stream, digest in new])
+        connection.execute(_insert, [_row(stream, digest, None, members[stream, digest]) for stream, digest in new])
         ids |= known_subscriber_sets(connection, new)
     return ids
 
 
-def define(connection: Connection, given: SubscriberSetDefinition) -> bool:
+def define(connection: Connection, definition: SubscriberSetDefinition) -> bool:
     """Store a subscriber set as the difference from its base. Return False if the base is unknown or no longer stored.
 
     Raises:
         ApiRefused: The digest does not match the members.
     """
-    (stream_id,) = streams_of(connection, [given.stream]).values()
-    digest, base = bytes.fromhex(given.digest), None if given.base is None else bytes.fromhex(given.base)
+    (stream_id,) = streams_of(connection, [definition.stream]).values()
+    digest, base = bytes.fromhex(definition.digest), None if definition.base is None else bytes.fromhex(definition.base)
     ids = known_subscriber_sets(connection, [(stream_id, one) for one in (digest, base) if one is not None])
     if base is not None and (stream_id, base) not in ids:
         return False
-    joined, departed = set(given.joined), set(given.departed)
-    if digest_of(given.digest) != subscriber_set_digest(joined, departed, EMPTY if given.base is None else digest_of(given.base)):
+    joined, departed = set(definition.joined), set(definition.departed)
+    if digest_of(definition.digest) != subscriber_set_digest(
+        joined, departed, EMPTY if definition.base is None else digest_of(definition.base)
+    ):
         raise ApiRefused("The digest does not match the subscriber set.", status=422, problem="invalid")
     if (stream_id, digest) not in ids:
         base_id = None if base is None else ids[stream_id, base]
@@ -140,9 +140,9 @@ class Owed:
     read: int = 0
     beyond: Counter[int] = field(default_factory=Counter)
     _last: int | None = None
-    _rows: dict[int, Found] = field(default_factory=dict)
+    _rows: dict[int, ResultRow] = field(default_factory=dict)
 
-    def add(self, row: Found) -> None:
+    def add(self, row: ResultRow) -> None:
         """Add the next subscriber set, in ascending order of ids."""
         self._rows[row.id] = row
         if row.base_id is not None and row.base_id == self._last:
@@ -162,7 +162,7 @@ class Owed:
 
     def members_of(self, subscriber_set_id: int) -> set[int]:
         """Return the members of a subscriber set that was added."""
-        path: list[Found] = []
+        path: list[ResultRow] = []
         step: int | None = subscriber_set_id
         while step is not None:
             path.append(self._rows[step])
@@ -179,33 +179,35 @@ class Owed:
             yield trigger, self.beyond[trigger] + (self.read if trigger in self.members else 0)
 
 
-def subscriber_sets_of(connection: Connection, stream_id: int) -> list[Found]:
+def subscriber_sets_of(connection: Connection, stream_id: int) -> list[ResultRow]:
     """Return the subscriber sets of a stream in the order of their ids."""
     return list(
         connection.execute(select(subscriber_sets).where(subscriber_sets.c.stream_id == stream_id).order_by(subscriber_sets.c.id)).all()
     )
 
 
-def old_subscriber_sets(connection: Connection, before: int, most: int) -> int:
-    """Merge the oldest subscriber sets of streams that have more than 2 * KEPT. Return how many rows changed.
+def old_subscriber_sets(connection: Connection, before: int, limit: int) -> int:
+    """Merge the oldest subscriber sets of streams that have more than 2 * MAX_UNMERGED_SETS. Return how many rows changed.
 
     Age does not matter: a subscriber set that is used again is defined again.
     """
     del before
     many = (
-        select(subscriber_sets.c.stream_id, func.count().label("n")).group_by(subscriber_sets.c.stream_id).having(func.count() > 2 * KEPT)
+        select(subscriber_sets.c.stream_id, func.count().label("n"))
+        .group_by(subscriber_sets.c.stream_id)
+        .having(func.count() > 2 * MAX_UNMERGED_SETS)
     )
     merged = 0
-    for row in connection.execute(many.order_by(subscriber_sets.c.stream_id).limit(most)).all():
-        if merged < most:
-            merged += _merge(connection, row.stream_id, min(most - merged, row.n - KEPT))
+    for row in connection.execute(many.order_by(subscriber_sets.c.stream_id).limit(limit)).all():
+        if merged < limit:
+            merged += _merge(connection, row.stream_id, min(limit - merged, row.n - MAX_UNMERGED_SETS))
     return merged
 
 
 def _merge(connection: Connection, stream_id: int, count: int) -> int:
     """Merge at most the `count` oldest subscriber sets of a stream into their successor. Return how many rows changed.
 
-    A transaction merges subscriber sets that differ by at most MEMBERS_AT_ONCE members. If the first two differ by
+    A transaction merges subscriber sets that differ by at most MAX_CHANGED_MEMBERS members. If the first two differ by
     more, the first is changed towards the second.
     """
     ordered = select(subscriber_sets, _size).where(subscriber_sets.c.stream_id == stream_id).order_by(subscriber_sets.c.id)
@@ -215,7 +217,7 @@ def _merge(connection: Connection, stream_id: int, count: int) -> int:
     first, second = candidates[:2]
     members = _members(first.joined)  # the first has no base
     differ = members ^ (((members if second.base_id else set[int]()) - _members(second.departed)) | _members(second.joined))
-    if first.read and len(differ) > MEMBERS_AT_ONCE:
+    if first.read and len(differ) > MAX_CHANGED_MEMBERS:
         return _approach(connection, first, members, differ)
     rows, owed = _mergeable(candidates)
     *old, heir = rows
@@ -230,15 +232,15 @@ def _merge(connection: Connection, stream_id: int, count: int) -> int:
     return len(merged)
 
 
-def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
+def _mergeable(candidates: Sequence[ResultRow]) -> tuple[list[ResultRow], Owed]:
     """Return the first subscriber sets that one transaction merges, at least two, and their sum."""
-    owed, rows, size = Owed(), list[Found](), 0
-    for row in found:
+    owed, rows, size = Owed(), list[ResultRow](), 0
+    for row in candidates:
         size += row.bytes
         if len(rows) > 1 and size > MERGED_BYTES:
             break
         owed.add(row)
-        if len(rows) > 1 and len(owed.beyond) > MEMBERS_AT_ONCE:
+        if len(rows) > 1 and len(owed.beyond) > MAX_CHANGED_MEMBERS:
             owed = Owed()
             for one in rows:
                 owed.add(one)
@@ -247,7 +249,7 @@ def _mergeable(found: Sequence[Found]) -> tuple[list[Found], Owed]:
     return rows, owed
 
 
-def _approach(connection: Connection, old: Found, members: set[int], differ: set[int]) -> int:
+def _approach(connection: Connection, old: ResultRow, members: set[int], differ: set[int]) -> int:
     """Change a subscriber set towards the next one.
 
     Some triggers of `differ` join it or depart, and the numbers that they were owed are recorded. No receipt may name
@@ -256,7 +258,7 @@ def _approach(connection: Connection, old: Found, members: set[int], differ: set
     changed = _rebase(connection, old.stream_id, [old.id], lambda _: members, after=old.id)
     if changed is not None:
         return changed
-    some = nsmallest(MEMBERS_AT_ONCE, differ)
+    some = nsmallest(MAX_CHANGED_MEMBERS, differ)
     beyond = Counter({trigger: old.read if trigger in members else -old.read for trigger in some})
     values = {"joined": _text(members.symmetric_difference(some)), "digest": token_bytes(DIGEST_BYTES)}
     connection.execute(update(subscriber_sets).where(subscriber_sets.c.id == old.id).values(**values))

@@ -89,9 +89,9 @@ class AgeClock:
         return max(known, self._seen[0] + self._ticks() - self._seen[1])
 
 
-def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> AgeLimit:
-    """Return the limits of data older than `kept_for` (µs), at this `age` of the database and this wall time `now` (µs)."""
-    bound = age - kept_for
+def old_enough(connection: Connection, age: int, now: int, retention: int) -> AgeLimit:
+    """Return the limits of data older than `retention` (µs), at this `age` of the database and this wall time `now` (µs)."""
+    bound = age - retention
     before = _last_mark(connection, bound)
     after = connection.execute(select(age_marks).where(_M.age > bound).order_by(_M.age).limit(1)).one_or_none()
     next_head = log_head(connection) if after is None else after.head
@@ -100,14 +100,14 @@ def old_enough(connection: Connection, age: int, now: int, kept_for: int) -> Age
     else:  # the first mark's wall clock dates anything older
         head, received = 0, (now if after is None else after.wall) - ((age if after is None else after.age) - bound)
     later = connection.execute(select(func.min(_M.wall)).where(_M.age > bound)).scalar_one()
-    keys = _last_mark(connection, age - KEY_RETENTIONS * kept_for)
-    wall = min(received, now - kept_for, received if later is None else later)
+    keys = _last_mark(connection, age - KEY_RETENTIONS * retention)
+    wall = min(received, now - retention, received if later is None else later)
     return AgeLimit(head, next_head, received, wall, 0 if keys is None else keys.head)
 
 
-def forget_marks(connection: Connection, age: int, kept_for: int) -> None:
+def prune_marks(connection: Connection, age: int, retention: int) -> None:
     """Delete the marks that `old_enough` no longer reads at this `age`."""
-    needed = select(func.max(_M.age)).where(_M.age <= age - KEY_RETENTIONS * kept_for).scalar_subquery()
+    needed = select(func.max(_M.age)).where(_M.age <= age - KEY_RETENTIONS * retention).scalar_subquery()
     connection.execute(delete(age_marks).where(_M.age < needed))
 
 

@@ -14,7 +14,7 @@ from headrace.store.db.errors import translate_errors
 from headrace.store.db.outages import Outage
 from headrace.store.db.writer import A, Collector, R, T, Work, Writer
 from headrace.store.dialects.engines import clock_of, engines, is_postgresql, parsed
-from headrace.store.dialects.notifications import CHANNEL, ringing
+from headrace.store.dialects.notifications import CHANNEL, signal_payload
 from headrace.store.keyring import Keyring
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Database:
         self.now = clock or clock_of(self._writing)
         self._writer = Writer(self._writing)
         self._others: tuple[Callable[[], None], ...] = ()
-        self._bells: tuple[Callable[[], None], ...] = ()
+        self._signal_listeners: tuple[Callable[[], None], ...] = ()
         self._listener: Listener | None = None
         self.write(_nothing)  # the first transaction fetches the database's time
 
@@ -63,11 +63,11 @@ class Database:
         """Call `observer` after each commit of any API server. It must return immediately. Return a function that removes it."""
         removers = (self.observe_own(observer), self.observe_others(observer))
 
-        def forget() -> None:
+        def remove() -> None:
             for each in removers:
                 each()
 
-        return forget
+        return remove
 
     def observe_own(self, observer: Callable[[], None]) -> Callable[[], None]:
         """Call `observer` after each commit of this API server, in the writer's thread, before the next transaction."""
@@ -78,26 +78,26 @@ class Database:
         self._others = (*self._others, observer)
         self._listen()
 
-        def forget() -> None:
+        def remove() -> None:
             self._others = tuple(other for other in self._others if other is not observer)
 
-        return forget
+        return remove
 
-    def ring(self, connection: Connection) -> None:
+    def notify_peers(self, connection: Connection) -> None:
         """Notify the other API servers when the transaction of this work commits."""
         if is_postgresql(self.url):
-            connection.execute(select(func.pg_notify(CHANNEL, ringing(self._me))))
+            connection.execute(select(func.pg_notify(CHANNEL, signal_payload(self._me))))
 
-    def hear(self, rung: Callable[[], None]) -> None:
-        """Call `rung` after commits of other API servers that called `ring`, and whenever notifications may have been missed."""
-        self._bells = (*self._bells, rung)
+    def listen_to_peers(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after commits for which other API servers called `notify_peers`, and after possible gaps."""
+        self._signal_listeners = (*self._signal_listeners, listener)
         self._listen()
 
     def _listen(self) -> None:
         if self._listener is None and is_postgresql(self.url):
             from headrace.store.db.listener import Listener  # late import: the driver is an optional extra
 
-            self._listener = Listener(self.readers, self._me, self._tell_of_others)
+            self._listener = Listener(self.readers, self._me, self._notify_observers)
 
     def close(self) -> None:
         """Finish the queued works and close every connection."""
@@ -108,8 +108,8 @@ class Database:
         self.readers.dispose()
         self._writing.dispose()
 
-    def _tell_of_others(self, rang: bool) -> None:
-        for observer in (*self._others, *(self._bells if rang else ())):
+    def _notify_observers(self, signaled: bool) -> None:
+        for observer in (*self._others, *(self._signal_listeners if signaled else ())):
             observer()
 
 

@@ -11,7 +11,7 @@ import psycopg
 import structlog
 from sqlalchemy import Engine
 
-from headrace.store.dialects.notifications import CHANNEL, heard
+from headrace.store.dialects.notifications import CHANNEL, parse_notifications
 from headrace.store.dialects.postgresql import parameters
 
 log = structlog.get_logger(__name__)
@@ -32,15 +32,15 @@ def readable(descriptors: Sequence[int], timeout: float | None = None) -> list[i
 
 
 class Listener:
-    """Call `tell` in a separate thread after commits of servers other than `me`, and after possible gaps.
+    """Call `on_commit` in a separate thread after commits of servers other than `me`, and after possible gaps.
 
-    The argument of `tell` is whether a server called `ring`, or may have.
+    Its argument is whether a server sent a commit signal, or may have.
     """
 
-    def __init__(self, engine: Engine, me: str, tell: Callable[[bool], None]) -> None:
+    def __init__(self, engine: Engine, me: str, on_commit: Callable[[bool], None]) -> None:
         self._engine = engine
         self._me = me
-        self._tell = tell
+        self._on_commit = on_commit
         self._woken, self._wake = os.pipe()
         self._thread = Thread(target=self._loop, name="headrace-listener", daemon=True)
         self._thread.start()
@@ -67,11 +67,11 @@ class Listener:
         positional, named = self._engine.dialect.create_connect_args(self._engine.url)
         with psycopg.connect(*positional, **(dict(named) | parameters(self._engine.url)), autocommit=True) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
-            self._tell(True)  # for the commits of the time without a listener
+            self._on_commit(True)  # for the commits of the time without a listener
             while True:
                 ready = readable([connection.fileno(), self._woken])
                 if self._woken in ready:
                     return False
-                others, signaled = heard((notice.payload for notice in connection.notifies(timeout=0)), self._me)
+                others, signaled = parse_notifications((notice.payload for notice in connection.notifies(timeout=0)), self._me)
                 if others:
-                    self._tell(signaled)
+                    self._on_commit(signaled)

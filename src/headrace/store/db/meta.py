@@ -8,14 +8,14 @@ from sqlalchemy import Connection, select
 
 from headrace.store.tables.base import meta
 
-LAST_PRUNED_SEQ: Final = "forgotten"
+LAST_PRUNED_SEQ: Final = "last_pruned_seq"
 HEAD: Final = "head"
 INSTANCE: Final = "instance"
 
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 
 
-_forgotten = select(meta.c.value).where(meta.c.name == LAST_PRUNED_SEQ)
+_last_pruned = select(meta.c.value).where(meta.c.name == LAST_PRUNED_SEQ)
 
 
 def log_head(connection: Connection) -> int:
@@ -35,4 +35,4 @@ def log_id(instance: int) -> str:
 
 def last_pruned_seq(connection: Connection) -> int:
     """Return the last pruned seq, or 0 if none was pruned."""
-    return int(connection.execute(_forgotten).scalar_one_or_none() or 0)
+    return int(connection.execute(_last_pruned).scalar_one_or_none() or 0)

@@ -18,8 +18,8 @@ MAX_SLICE_BYTES: Final = 8 * 1024 * 1024
 class Slice:
     """The rows of one transaction: at most `most` rows, and at most MAX_SLICE_BYTES if there are two or more."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
         self._bytes = 0
         self.rows: list[Any] = []
         self.full = False
@@ -33,7 +33,7 @@ class Slice:
         if self.full:
             return added
         # Read the sizes one by one: SQLite reads a text to determine its size.
-        with connection.execute(query.limit(self._most - len(self.rows)), execution_options=LITTLE_BY_LITTLE) as rows:
+        with connection.execute(query.limit(self._max_rows - len(self.rows)), execution_options=LITTLE_BY_LITTLE) as rows:
             for row in rows:
                 if not self.take(row, row.bytes):
                     break
@@ -47,13 +47,13 @@ class Slice:
             return False
         self.rows.append(row)
         self._bytes += size
-        self.full = len(self.rows) >= self._most
+        self.full = len(self.rows) >= self._max_rows
         return True
 
 
-def take_slice(connection: Connection, query: Select[Any], most: int) -> Slice:
+def take_slice(connection: Connection, query: Select[Any], max_rows: int) -> Slice:
     """Return the first rows of `query`, as many as fit in one transaction."""
-    taken = Slice(most)
+    taken = Slice(max_rows)
     taken.add(connection, query)
     return taken
 

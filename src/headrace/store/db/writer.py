@@ -37,8 +37,8 @@ Collector = Callable[[Connection, Sequence[A]], Sequence[R]]
 
 log = structlog.get_logger(__name__)
 
-MOST_TOGETHER = 256
-MOST_TRIES = 4
+MAX_BATCH_WORKS = 256
+MAX_ATTEMPTS = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -109,10 +109,10 @@ class Writer:
         """
         self._observers = (*self._observers, observer)
 
-        def forget() -> None:
+        def remove() -> None:
             self._observers = tuple(other for other in self._observers if other is not observer)
 
-        return forget
+        return remove
 
     def close(self) -> None:
         """Finish the queued works, then stop."""
@@ -136,7 +136,7 @@ class Writer:
             if first is None:
                 return
             entries = [first]
-            while len(entries) < MOST_TOGETHER:
+            while len(entries) < MAX_BATCH_WORKS:
                 try:
                     more = self._queue.get_nowait()
                 except Empty:
@@ -157,7 +157,7 @@ class Writer:
             self.outages.record_success()
             for entry, answer in zip(entries, answers, strict=True):
                 entry.answer.set_result(answer)
-            self._tell_observers()
+            self._notify_observers()
         elif len(entries) == 1 or isinstance(attempt.error, StorageBusy):
             self.outages.record_failure(attempt.error)
             for entry in entries:
@@ -166,7 +166,7 @@ class Writer:
             for entry in entries:
                 self._settle([entry])
 
-    def _tell_observers(self) -> None:
+    def _notify_observers(self) -> None:
         for observer in self._observers:
             with _Attempt() as attempt:
                 observer()
@@ -183,7 +183,7 @@ class Writer:
                 except Unprepared as work:
                     work.prepare()
                 except _Undone as undone_by:
-                    if tries == MOST_TRIES:
+                    if tries == MAX_ATTEMPTS:
                         raise undone_by.error from undone_by
                     tries += 1
 

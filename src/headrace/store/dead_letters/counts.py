@@ -26,7 +26,7 @@ def dead_letter_counts(connection: Connection) -> dict[DeadLetterState, int]:
     return counts
 
 
-def count_deleted_letters(connection: Connection, number: int) -> None:
+def count_deleted_dead_letters(connection: Connection, number: int) -> None:
     """Add to the number of deleted discarded dead letters."""
     if not connection.execute(update(meta).where(meta.c.name == DELETED).values(value=meta.c.value + number)).rowcount:
         connection.execute(insert(meta).values(name=DELETED, value=number))

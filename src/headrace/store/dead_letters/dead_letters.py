@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 
 from headrace.core.dead_letter_ids import prefix_from_backlog
 from headrace.core.values.text import clean_text, is_id
-from headrace.store.dead_letters.texts import Texts, delete_letters
+from headrace.store.dead_letters.texts import Texts, delete_dead_letters
 from headrace.store.dialects.statements import BulkInsert, in_list
 from headrace.store.dialects.validity import is_valid_dead_letter
 from headrace.store.tables.control import triggers
@@ -25,7 +25,7 @@ from headrace.store.tables.custody import dead_letters
 from headrace.wire.custody.backlog import Answer
 from headrace.wire.custody.events import DeadLetterItem, ItemStatus
 
-MOST_IDS = 10_000
+MAX_STATEMENT_IDS = 10_000
 
 _insert = BulkInsert(dead_letters)
 _answered = select(*(dead_letters.c[name] for name in ("id", "stream", "lane", "position", "triggers", "attempts", "state")))
@@ -33,7 +33,7 @@ _known = select(dead_letters.c.id, dead_letters.c.state).where(in_list(dead_lett
 _count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
 _reopen = (
     update(dead_letters)
-    .where(dead_letters.c.id == bindparam("letter"))
+    .where(dead_letters.c.id == bindparam("dead_letter_id"))
     .values(
         state="open",
         kind=bindparam("new_kind"),
@@ -52,8 +52,8 @@ class DeadLetterInserts:
         ids = list({item.id for item in items if is_id(item.id)})
         self._now = now
         self._known: dict[str, str] = {}
-        for start in range(0, len(ids), MOST_IDS):
-            rows = connection.execute(_known, {"ids": ids[start : start + MOST_IDS]})
+        for start in range(0, len(ids), MAX_STATEMENT_IDS):
+            rows = connection.execute(_known, {"ids": ids[start : start + MAX_STATEMENT_IDS]})
             self._known.update((row.id, row.state) for row in rows)
         self._rows: list[tuple[object, ...]] = []
         self._texts = Texts(now)
@@ -82,7 +82,7 @@ class DeadLetterInserts:
         if state is not None:
             if state == "redriven":
                 self._known[item.id] = "open"
-                self._reopened.append(_again(item, self._now))
+                self._reopened.append(_reopened_values(item, self._now))
             return "duplicate"
         self._known[item.id] = "open"
         self._times.update(item.triggers)
@@ -96,9 +96,9 @@ def _row(item: DeadLetterItem, raw: str, now: int) -> tuple[object, ...]:
     return (item.id, item.kind, clean_text(item.reason), *origin, raw, named, item.attempts, traceback, now, "open", None)
 
 
-def _again(item: DeadLetterItem, now: int) -> dict[str, object]:
+def _reopened_values(item: DeadLetterItem, now: int) -> dict[str, object]:
     return {
-        "letter": item.id,
+        "dead_letter_id": item.id,
         "new_kind": item.kind,
         "new_reason": clean_text(item.reason),
         "more": item.attempts,
@@ -113,7 +113,7 @@ Settlement = Answer | Literal["dropped"]
 class Redriven(NamedTuple):
     """A trigger's answer to a redriven dead letter, and the backlog number of the raw event."""
 
-    letter: str
+    dead_letter_id: str
     trigger_id: int
     number: int
     answer: Settlement
@@ -122,12 +122,12 @@ class Redriven(NamedTuple):
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
     """Update each redriven dead letter: remove the trigger that answered, or open the dead letter again if the trigger failed."""
     for one in answered:
-        row = connection.execute(_answered.where(dead_letters.c.id == one.letter)).one_or_none()
+        row = connection.execute(_answered.where(dead_letters.c.id == one.dead_letter_id)).one_or_none()
         if row is None:
             continue
         named = set(msgspec.json.decode(row.triggers, type=list[int]))
-        mine = update(dead_letters).where(dead_letters.c.id == one.letter)
-        if one.answer == "dead_lettered" and not _kept_elsewhere(connection, row, one):
+        mine = update(dead_letters).where(dead_letters.c.id == one.dead_letter_id)
+        if one.answer == "dead_lettered" and not _is_open_elsewhere(connection, row, one):
             if row.state == "redriven":
                 connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now))
             continue
@@ -135,16 +135,16 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
         if left:
             connection.execute(mine.values(triggers=msgspec.json.encode(left).decode()))
         else:
-            delete_letters(connection, [one.letter])
+            delete_dead_letters(connection, [one.dead_letter_id])
 
 
-def _kept_elsewhere(connection: Connection, letter: Row[Any], one: Redriven) -> bool:
+def _is_open_elsewhere(connection: Connection, dead_letter: Row[Any], one: Redriven) -> bool:
     """Return whether another open dead letter has the same raw event and trigger. A repeated failure may have an id of its own."""
-    same = [dead_letters.c.stream == letter.stream, dead_letters.c.lane == letter.lane]
-    if letter.position is not None:
-        same.append(dead_letters.c.position == letter.position)
+    same = [dead_letters.c.stream == dead_letter.stream, dead_letters.c.lane == dead_letter.lane]
+    if dead_letter.position is not None:
+        same.append(dead_letters.c.position == dead_letter.position)
     else:
-        prefix = prefix_from_backlog(letter.stream, letter.lane, one.number)
+        prefix = prefix_from_backlog(dead_letter.stream, dead_letter.lane, one.number)
         same += [dead_letters.c.position.is_(None), dead_letters.c.id.startswith(prefix, autoescape=True)]
-    open_ones = select(dead_letters.c.triggers).where(*same, dead_letters.c.id != letter.id, dead_letters.c.state == "open")
+    open_ones = select(dead_letters.c.triggers).where(*same, dead_letters.c.id != dead_letter.id, dead_letters.c.state == "open")
     return any(one.trigger_id in msgspec.json.decode(row.triggers, type=list[int]) for row in connection.execute(open_ones))

@@ -30,13 +30,13 @@ from headrace.wire.custody.pipeline_dead_letters import (
 from headrace.wire.pipelines.plans import ScopeDeadLetter, ScopeDeadLetters
 from headrace.wire.pipelines.runs import RunReport
 
-PAGE_LETTERS: Final = 5_000
+PAGE_DEAD_LETTERS: Final = 5_000
 """Maximum number of dead letters on a page; MAX_SLICE_BYTES also bounds it."""
-LETTERS_AT_ONCE: Final = 500
+BATCH_DEAD_LETTERS: Final = 500
 """Letters that one transaction changes."""
 
 _row_of = pipeline_dead_letters.c
-_SHOWN = [column for column in _row_of if column.name != "slice"]
+_COLUMNS = [column for column in _row_of if column.name != "slice"]
 
 
 class PipelineDeadLetters:
@@ -48,31 +48,31 @@ class PipelineDeadLetters:
     def page(self, *, limit: int) -> PipelineDeadLetterList:
         """Return the newest dead letters."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(*_SHOWN).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
-            return PipelineDeadLetterList(dead_letters=[_letter(row._asdict()) for row in rows])
+            rows = connection.execute(select(*_COLUMNS).order_by(_row_of.received.desc(), _row_of.id).limit(limit))
+            return PipelineDeadLetterList(dead_letters=[_dead_letter(row._asdict()) for row in rows])
 
     def one(self, id: str) -> PipelineDeadLetter:
         """Return one dead letter. Raises `ApiRefused` if no dead letter has this id."""
         with self._database.reading() as connection:
             (full,) = full_ids(connection, _row_of.id, [id])
-            row = connection.execute(select(*_SHOWN).where(_row_of.id == full)).one_or_none()
+            row = connection.execute(select(*_COLUMNS).where(_row_of.id == full)).one_or_none()
         if row is None:
             raise _unknown(id)
-        return _letter(row._asdict())
+        return _dead_letter(row._asdict())
 
-    def act(self, action: PipelineDeadLetterAction, asked: PipelineDeadLetterSelection) -> PipelineDeadLetterActionResult:
+    def act(self, action: PipelineDeadLetterAction, selection: PipelineDeadLetterSelection) -> PipelineDeadLetterActionResult:
         """Redrive or discard dead letters of pipelines. Only open ones change; by id, discarded ones too.
 
         Raises:
             ApiRefused: Neither ids nor a pipeline are given, or both are. Or an id is the prefix of several.
         """
-        if bool(asked.ids) == (asked.pipeline is not None):
+        if bool(selection.ids) == (selection.pipeline is not None):
             raise ApiRefused("Name dead letters by their ids, or by their pipeline.", status=422, problem="invalid")
         with self._database.reading() as connection:
-            ids = full_ids(connection, _row_of.id, asked.ids)
+            ids = full_ids(connection, _row_of.id, selection.ids)
             known = set(connection.execute(select(_row_of.id).where(_row_of.id.in_(ids))).scalars())
-            left = _chosen(connection, action, asked.model_copy(update={"ids": ids}))
-        unknown = [requested for requested, id in zip(asked.ids, ids, strict=True) if id not in known]
+            left = _chosen(connection, action, selection.model_copy(update={"ids": ids}))
+        unknown = [requested for requested, id in zip(selection.ids, ids, strict=True) if id not in known]
         count = 0
         while left:
             changed, left = self._database.write(partial(_act, action=action, ids=left, by_id=bool(ids), now=self._database.now()))
@@ -85,7 +85,7 @@ def _unknown(id: str) -> ApiRefused:
     return ApiRefused(f"No dead letter of a pipeline has the id {id}.", hint=hint, status=404, problem="not-found")
 
 
-def settle_letters(connection: Connection, project: str, reports: Iterable[RunReport], slices: Mapping[str, bytes], now: int) -> None:
+def settle_dead_letters(connection: Connection, project: str, reports: Iterable[RunReport], slices: Mapping[str, bytes], now: int) -> None:
     """Store the events of each run that failed permanently, and delete the dead letter of a run that later
     succeeded. `slices` has the slices of dead letters.
     """
@@ -107,19 +107,21 @@ def settle_letters(connection: Connection, project: str, reports: Iterable[RunRe
             connection.execute(update(pipeline_dead_letters).where(mine).values(attempts=known.attempts + report.attempt, **news))
 
 
-def unsettled_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeDeadLetters:
+def unsettled_dead_letters(connection: Connection, scope: str, pipeline: str, after: str) -> ScopeDeadLetters:
     """Return a page of a pipeline's dead letters after the given id. Settled and discarded dead letters are omitted."""
     mine = (_row_of.scope == scope, _row_of.pipeline == pipeline, _row_of.state != "discarded", _row_of.id > after)
-    page = take_slice(connection, select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs)).where(*mine).order_by(_row_of.id), PAGE_LETTERS)
+    page = take_slice(
+        connection, select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs)).where(*mine).order_by(_row_of.id), PAGE_DEAD_LETTERS
+    )
     dead_letters = [ScopeDeadLetter(id=row.id, seqs=msgspec.json.decode(row.seqs, type=list[tuple[int, int]])) for row in page.rows]
     return ScopeDeadLetters(dead_letters=dead_letters, after=dead_letters[-1].id if page.full else None)
 
 
-def _chosen(connection: Connection, action: PipelineDeadLetterAction, asked: PipelineDeadLetterSelection) -> Sequence[str]:
+def _chosen(connection: Connection, action: PipelineDeadLetterAction, selection: PipelineDeadLetterSelection) -> Sequence[str]:
     """Select the requested dead letters, the oldest first."""
-    condition = _row_of.id.in_(asked.ids) if asked.ids else _row_of.pipeline == asked.pipeline
-    query = select(_row_of.id).where(condition, _row_of.state.in_(_states(action, by_id=bool(asked.ids))))
-    return connection.execute(query.order_by(_row_of.received, _row_of.id).limit(asked.limit)).scalars().all()
+    condition = _row_of.id.in_(selection.ids) if selection.ids else _row_of.pipeline == selection.pipeline
+    query = select(_row_of.id).where(condition, _row_of.state.in_(_states(action, by_id=bool(selection.ids))))
+    return connection.execute(query.order_by(_row_of.received, _row_of.id).limit(selection.limit)).scalars().all()
 
 
 def _states(action: PipelineDeadLetterAction, *, by_id: bool) -> list[str]:
@@ -130,7 +132,7 @@ def _act(connection: Connection, action: PipelineDeadLetterAction, ids: Sequence
     """Act on one slice of these dead letters; return the number of changed dead letters, and the remaining dead letters."""
     mine = (_row_of.id.in_(ids), _row_of.state.in_(_states(action, by_id=by_id)))
     query = select(_row_of.id, _row_of.seqs, size_of(_row_of.seqs, _row_of.error)).where(*mine).order_by(_row_of.received, _row_of.id)
-    batch = take_slice(connection, query, LETTERS_AT_ONCE)
+    batch = take_slice(connection, query, BATCH_DEAD_LETTERS)
     changed = [row.id for row in batch.rows]
     becomes = "redriven" if action == "redrive" else "discarded"
     connection.execute(update(pipeline_dead_letters).where(_row_of.id.in_(changed)).values(state=becomes, acted=now))
@@ -144,7 +146,7 @@ def _first(seqs: str) -> int:
     return ranges[0][0] if ranges else 0
 
 
-def _letter(row: dict[str, object]) -> PipelineDeadLetter:
+def _dead_letter(row: dict[str, object]) -> PipelineDeadLetter:
     times = {name: None if row[name] is None else moment(int(str(row[name]))) for name in ("received", "acted")}
     return PipelineDeadLetter.model_validate(
         {**row, **times, "short": short_id(str(row["id"])), "seqs": msgspec.json.decode(str(row["seqs"]))}

@@ -20,29 +20,29 @@ def short_id(id: str) -> str:
     return blake2b(id.encode(errors="surrogatepass"), digest_size=DIGITS // 2).hexdigest()
 
 
-def full_ids(connection: Connection, column: ColumnElement[str], given: Sequence[str]) -> list[str]:
+def full_ids(connection: Connection, column: ColumnElement[str], ids: Sequence[str]) -> list[str]:
     """Return the full ids for full or short ids. An unknown id is returned unchanged.
 
     Raises:
         ApiRefused: An id is empty, or is the prefix of several short ids.
     """
-    if any(not id.strip() for id in given):
+    if any(not id.strip() for id in ids):
         raise ApiRefused("An id is empty.", hint="Name dead letters by their ids.", status=422, problem="invalid")
-    known = set(connection.execute(select(column).where(column.in_(given))).scalars())
-    prefixes = {id for id in given if id not in known and _SHORT.fullmatch(id)}
+    known = set(connection.execute(select(column).where(column.in_(ids))).scalars())
+    prefixes = {id for id in ids if id not in known and _SHORT.fullmatch(id)}
     matches: dict[str, list[str]] = {short: [] for short in prefixes}
     if prefixes:
         for id in connection.execute(select(column)).scalars():
             short = short_id(id)
             for begin in {short[:length] for length in range(4, DIGITS + 1)} & prefixes:
                 matches[begin].append(id)
-    return [_one(id, matches.get(id, [])) for id in given]
+    return [_one(id, matches.get(id, [])) for id in ids]
 
 
-def _one(given: str, found: Sequence[str]) -> str:
-    if len(found) > 1:
-        some = ", ".join(short_id(id) for id in found[:3])
+def _one(id: str, matches: Sequence[str]) -> str:
+    if len(matches) > 1:
+        some = ", ".join(short_id(id) for id in matches[:3])
         raise ApiRefused(
-            f"The id {given} may be one of {len(found)} dead letters: {some}.", hint="Give more of it.", status=409, problem="invalid"
+            f"The id {id} may be one of {len(matches)} dead letters: {some}.", hint="Give more of it.", status=409, problem="invalid"
         )
-    return found[0] if found else given
+    return matches[0] if matches else id

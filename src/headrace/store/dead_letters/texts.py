@@ -15,9 +15,9 @@ from headrace.store.db.slices import take_slice
 from headrace.store.dialects.statements import BulkInsert
 from headrace.store.tables.custody import dead_letter_texts, dead_letters
 
-MAX_SHOWN_CHARS: Final = 64 * 1024
+MAX_PREVIEW_CHARS: Final = 64 * 1024
 """Characters of a raw event in the row of its dead letter."""
-LETTER_BYTES: Final = MAX_SHOWN_CHARS
+DEAD_LETTER_BYTES: Final = MAX_PREVIEW_CHARS
 """Bytes that a dead letter counts for beside its raw event. One transaction looks up each dead letter separately."""
 MAX_WHOLE_BYTES: Final = 1024**3
 """Maximum bytes of all whole raw events. Beyond it the oldest are deleted, and their dead letters have only the beginnings."""
@@ -34,11 +34,11 @@ class Texts:
 
     def add(self, dead_letter_id: str, raw: str) -> str:
         """Add a raw event; return the text for the row of its dead letter."""
-        if len(raw) <= MAX_SHOWN_CHARS:
+        if len(raw) <= MAX_PREVIEW_CHARS:
             return raw
         if not raw.endswith(CUT_MARK):
             self._rows.append((dead_letter_id, len(raw.encode()), self._now, raw))
-        return cut_text(raw, MAX_SHOWN_CHARS)
+        return cut_text(raw, MAX_PREVIEW_CHARS)
 
     def write(self, connection: Connection) -> None:
         """Store the added raw events."""
@@ -55,29 +55,29 @@ def whole_text(connection: Connection, dead_letter_id: str) -> str | None:
     return None if raw.endswith(CUT_MARK) else raw
 
 
-def delete_letters(connection: Connection, dead_letter_ids: Iterable[str]) -> int:
+def delete_dead_letters(connection: Connection, dead_letter_ids: Iterable[str]) -> int:
     """Delete dead letters and their raw events; return the number of deleted dead letters."""
     ids = list(dead_letter_ids)
     connection.execute(delete(dead_letter_texts).where(dead_letter_texts.c.dead_letter_id.in_(ids)))
     return connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(ids))).rowcount
 
 
-def oversized_texts(connection: Connection, before: int, most: int) -> int:
+def oversized_texts(connection: Connection, before: int, limit: int) -> int:
     """Delete one slice of the oldest whole raw events if all together exceed `MAX_WHOLE_BYTES`, whatever their age."""
     del before
     total = connection.execute(select(func.coalesce(func.sum(dead_letter_texts.c.bytes), 0))).scalar_one()
-    oldest = _oldest(connection, int(total) - MAX_WHOLE_BYTES, most)
+    oldest = _oldest(connection, int(total) - MAX_WHOLE_BYTES, limit)
     connection.execute(delete(dead_letter_texts).where(dead_letter_texts.c.dead_letter_id.in_(oldest)))
     return len(oldest)
 
 
-def _oldest(connection: Connection, excess: int, most: int) -> Sequence[str]:
+def _oldest(connection: Connection, excess: int, limit: int) -> Sequence[str]:
     """Return the dead letters of the oldest texts with a total of `excess` bytes, up to the limit of one transaction."""
     if excess <= 0:
         return []
     table = dead_letter_texts.c
     oldest = []
-    for row in take_slice(connection, select(table.dead_letter_id, table.bytes).order_by(table.received, table.dead_letter_id), most).rows:
+    for row in take_slice(connection, select(table.dead_letter_id, table.bytes).order_by(table.received, table.dead_letter_id), limit).rows:
         if excess <= 0:
             break
         oldest.append(row.dead_letter_id)

@@ -208,7 +208,7 @@ class PostgresqlDriver(DriverConnection):
         self.driver = driver
         self._raw: psycopg.Connection[Any] | None = None
         self._pipeline: StatementPipeline | None = None
-        self._told: tuple[PipelineResult, int] | None = None
+        self._clock_reading: tuple[PipelineResult, int] | None = None
         self._peeks = False
         self._open()
 
@@ -224,7 +224,7 @@ class PostgresqlDriver(DriverConnection):
             pipeline = self._piped()
             if not self.begun and not self._peeks:
                 pipeline.execute("BEGIN", {})
-                self._told = pipeline.execute(_BEGIN, {"lock": LOCK}), time.monotonic_ns() // 1000
+                self._clock_reading = pipeline.execute(_BEGIN, {"lock": LOCK}), time.monotonic_ns() // 1000
                 self.begun = True
             self._peeks = False
             for row in parameters if isinstance(parameters, list) else [parameters]:
@@ -235,7 +235,7 @@ class PostgresqlDriver(DriverConnection):
 
     @override
     def _commit(self) -> None:
-        pipeline, clock_reading = self._piped(), self._told
+        pipeline, clock_reading = self._piped(), self._clock_reading
         try:
             pipeline.execute("COMMIT", {})
             # statements for after the commit travel with it, and run after it
@@ -284,7 +284,7 @@ class PostgresqlDriver(DriverConnection):
     def failed(self, statement: str, error: Exception) -> DBAPIError:
         """Return SQLAlchemy's error for an error of the driver."""
         disconnected = self._raw is not None and bool(self._raw.closed or self._raw.broken)
-        return _translated(statement, error, self.driver.Error, gone=disconnected)
+        return _translated(statement, error, self.driver.Error, disconnected=disconnected)
 
     def _piped(self) -> StatementPipeline:
         if self._pipeline is None or self._raw is None or self._raw.closed:
@@ -319,6 +319,6 @@ def direct(url: URL) -> DriverConnection:
     return PostgresqlDriver(url) if is_postgresql(url) else SqliteDriver(url)
 
 
-def _translated(statement: str, error: Exception, base: type[Exception], *, gone: bool = False) -> DBAPIError:
-    translated = DBAPIError.instance(statement, None, error, base, hide_parameters=True, connection_invalidated=gone)
+def _translated(statement: str, error: Exception, base: type[Exception], *, disconnected: bool = False) -> DBAPIError:
+    translated = DBAPIError.instance(statement, None, error, base, hide_parameters=True, connection_invalidated=disconnected)
     return cast(DBAPIError, translated)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 CHANNEL = "headrace"
-_RINGS = "/rings"
+_SIGNAL = "/signal"
 
 
-def ringing(me: str) -> str:
+def signal_payload(me: str) -> str:
     """Return the notification by which `me` sends a commit signal to the others."""
-    return me + _RINGS
+    return me + _SIGNAL
 
 
-def heard(notices: Iterable[str], me: str) -> tuple[bool, bool]:
+def parse_notifications(notices: Iterable[str], me: str) -> tuple[bool, bool]:
     """Return whether API servers other than `me` have committed, and whether any of them sent a commit signal."""
-    others = [notice for notice in notices if notice.removesuffix(_RINGS) != me]
-    return bool(others), any(notice.endswith(_RINGS) for notice in others)
+    others = [notice for notice in notices if notice.removesuffix(_SIGNAL) != me]
+    return bool(others), any(notice.endswith(_SIGNAL) for notice in others)

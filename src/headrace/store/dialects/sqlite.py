@@ -16,7 +16,7 @@ CACHE_KIB = 65_536
 # checkpoint.
 CHECKPOINT_PAGES = 8_000
 MAX_WAL_BYTES = 128 * 1024 * 1024
-WAL_KEPT_BYTES = 64 * 1024 * 1024
+MAX_IDLE_WAL_BYTES = 64 * 1024 * 1024
 """Maximum bytes of the write-ahead log's file after a restart of the log. The excess of a burst is freed."""
 READERS_WAIT_SECONDS = 0.5
 """Maximum seconds for which new readers wait for a restart of the write-ahead log."""
@@ -91,6 +91,6 @@ def prepare(raw: sqlite3.Connection, *, query_only: bool) -> None:
         raw.execute("PRAGMA journal_mode = WAL")
         raw.execute("PRAGMA synchronous = FULL")
         raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        raw.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+        raw.execute(f"PRAGMA journal_size_limit = {MAX_IDLE_WAL_BYTES}")
         # Some builds overwrite deleted data, and would then write its pages again: 10 MiB for a row of 10 MiB.
         raw.execute("PRAGMA secure_delete = FAST")

@@ -147,5 +147,5 @@ class StatementPipeline:
 def _numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
     """Return the statement in the server's notation, and the names of its parameters in order."""
     names = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
-    text = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", statement)
+    text = re.sub(r"%\((\w+)\)s", lambda match: f"${names.index(match[1]) + 1}", statement)
     return text.encode(), names

@@ -39,7 +39,7 @@ from typing_extensions import override
 
 from headrace.store.dialects.driver import DriverConnection
 
-FEW = 8
+MAX_INSERT_ROWS = 8
 """Maximum number of rows inserted by statements, because a COPY is one more round trip."""
 
 LITTLE_BY_LITTLE = {"stream_results": True, "max_row_buffer": 50}
@@ -48,14 +48,16 @@ LITTLE_BY_LITTLE = {"stream_results": True, "max_row_buffer": 50}
 By default PostgreSQL's driver would fetch all of them before the first is available.
 """
 
-MOST_VALUES = 20_000
+MAX_STATEMENT_VALUES = 20_000
 """Maximum number of values of one statement. SQLite takes 32,766."""
 
 Rows = Sequence[Mapping[str, Any]]
+ResultRow: TypeAlias = Row[*tuple[Any, ...]]
+"""A row of a query, with its columns as attributes."""
 Excluded = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
 
 
-class Found(Protocol):
+class StatementResult(Protocol):
     """The result of a statement, from SQLAlchemy or from the driver."""
 
     @property
@@ -164,15 +166,15 @@ def _in_octets(element: byte_length, compiler: SQLCompiler, **other: Any) -> str
     return compiler.process(func.octet_length(column), **other)
 
 
-def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[Row[*tuple[Any, ...]]]:
+def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[ResultRow]:
     """Return the rows of a query with `in_list(…, name)` for any number of values.
 
     SQLite limits the number of values in one statement.
     """
     listed = list(values)
-    rows: list[Row[*tuple[Any, ...]]] = []
-    for start in range(0, len(listed), MOST_VALUES):
-        rows += connection.execute(query, {name: listed[start : start + MOST_VALUES]}).all()
+    rows: list[ResultRow] = []
+    for start in range(0, len(listed), MAX_STATEMENT_VALUES):
+        rows += connection.execute(query, {name: listed[start : start + MAX_STATEMENT_VALUES]}).all()
     return rows
 
 
@@ -223,7 +225,7 @@ class BulkInsert:
             return
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql(self._statement(connection), list(rows))
-        elif len(rows) <= FEW or isinstance(connection, DriverConnection):
+        elif len(rows) <= MAX_INSERT_ROWS or isinstance(connection, DriverConnection):
             connection.exec_driver_sql(self._statement(connection), [dict(zip(self._names, row, strict=True)) for row in rows])
         else:
             from headrace.store.dialects.postgresql import copy  # imported late because the driver is an extra
@@ -250,13 +252,13 @@ class ValuesQuery:
         self._columns = columns
         self._query = query
 
-    def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[Row[*tuple[Any, ...]]]:
+    def __call__(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[ResultRow]:
         """Yield the rows that the query finds for `rows`, in several parts."""
-        batch_size = MOST_VALUES // len(self._columns)
+        batch_size = MAX_STATEMENT_VALUES // len(self._columns)
         for start in range(0, len(rows), batch_size):
             yield from self._run(connection, rows[start : start + batch_size])
 
-    def _run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
+    def _run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> Sequence[ResultRow]:
         names = ", ".join(self._columns)
         if connection.dialect.name == "sqlite":
             row = f"({', '.join('?' * len(self._columns))})"
@@ -271,7 +273,7 @@ class ValuesQuery:
 class DriverStatement:
     """A statement in the driver's notation, for callers with thousands of values. It processes no single value.
 
-    `:name` stands for a value, and `IN :name` for any of a list of at most MOST_VALUES values. `lists` maps a
+    `:name` stands for a value, and `IN :name` for any of a list of at most MAX_STATEMENT_VALUES values. `lists` maps a
     list to PostgreSQL's type of its values.
     """
 
@@ -280,15 +282,15 @@ class DriverStatement:
         self._lists = lists
         self._postgresql = re.sub(
             r"(IN )?:(\w+)",
-            lambda found: f"= ANY(%({found[2]})s::{lists[found[2]]}[])" if found[1] else f"%({found[2]})s",
+            lambda match: f"= ANY(%({match[2]})s::{lists[match[2]]}[])" if match[1] else f"%({match[2]})s",
             postgresql or query,
         )
 
-    def __call__(self, connection: Runs, **given: Any) -> Found:
+    def __call__(self, connection: Runs, **arguments: Any) -> StatementResult:
         """Run the statement. A list may be any sequence."""
         if connection.dialect.name == "sqlite":
-            return connection.exec_driver_sql(*self._on_sqlite(given))
-        return connection.exec_driver_sql(self._postgresql, {**given, **{name: list(given[name]) for name in self._lists}})
+            return connection.exec_driver_sql(*self._on_sqlite(arguments))
+        return connection.exec_driver_sql(self._postgresql, {**arguments, **{name: list(arguments[name]) for name in self._lists}})
 
     def each(self, connection: Runs, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run the statement for each row of values.
@@ -303,10 +305,10 @@ class DriverStatement:
         else:
             connection.exec_driver_sql(self._postgresql, [dict(zip(self._parts[1::2], row, strict=True)) for row in rows])
 
-    def _on_sqlite(self, given: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    def _on_sqlite(self, arguments: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         text, values = [self._parts[0]], list[Any]()
         for name, after in zip(self._parts[1::2], self._parts[2::2], strict=True):
             several = name in self._lists
-            text += [f"({', '.join('?' * len(given[name]))})" if several else "?", after]
-            values.extend(given[name] if several else (given[name],))
+            text += [f"({', '.join('?' * len(arguments[name]))})" if several else "?", after]
+            values.extend(arguments[name] if several else (arguments[name],))
         return "".join(text), tuple(values)

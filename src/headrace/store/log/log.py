@@ -153,7 +153,7 @@ class Log:
         return self._database.observe(observer)
 
     def _append(self, connection: Connection, batches: Sequence[PreparedBatch]) -> list[BatchStored | Fenced | UnresolvedBatch]:
-        return append(connection, batches, self._database.now(), lambda: self._signal.mark(connection))
+        return append(connection, batches, self._database.now(), lambda: self._signal.signal(connection))
 
 
 def stored(answer: BatchStored | Fenced) -> BatchStored:

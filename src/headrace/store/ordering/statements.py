@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.core.ordering.handling import State
-from headrace.store.dialects.statements import FEW, BulkInsert, DriverStatement, Found, Runs
+from headrace.store.dialects.statements import MAX_INSERT_ROWS, BulkInsert, DriverStatement, Runs, StatementResult
 from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_handled, ordering_releases
 
 T = TypeVar("T")
@@ -348,7 +348,7 @@ def _releasing(rows: Sequence[Sequence[int]]) -> bool | None:
 
 def place(connection: Runs, scope: int, rows: Sequence[tuple[str, int | None, int, str | None, int]]) -> None:
     """Store released events, given as rows of (state, due, position, mark, seq)."""
-    if connection.dialect.name != "postgresql" or len(rows) <= FEW:
+    if connection.dialect.name != "postgresql" or len(rows) <= MAX_INSERT_ROWS:
         _place.each(connection, [(*row[:4], scope, row[4]) for row in rows])
     else:
         columns = zip(_GIVEN, map(list, zip(*rows, strict=True)), strict=True)
@@ -367,7 +367,7 @@ def slices(items: Iterable[T], most: int = MOST_PARAMETERS) -> Iterator[Sequence
         yield rest[start : start + most]
 
 
-def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> list[Found]:
+def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> list[StatementResult]:
     """Request the states of these events without reading the result. With `logged`, omit handled events."""
     statement = states_of_open if logged else states_of_all
     return [statement(connection, scope=scope, keys=some) for some in slices(dict.fromkeys(keys))]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from headrace.core.ordering.causal_order import CausalOrder
 from headrace.core.ordering.handling import OfferBatch, OrderedEvent, ReleasedEvent, State, released_events
-from headrace.store.dialects.statements import Found, Runs, row_by_row
+from headrace.store.dialects.statements import Runs, StatementResult, row_by_row
 from headrace.store.ordering import clock_reset
 from headrace.store.ordering import statements as sql
 from headrace.store.ordering.replica import JournalEntry, Replica
@@ -67,7 +67,7 @@ class OrderingTransaction:
     cycles: frozenset[bytes] = frozenset()
     turned: bool = False
     asked: frozenset[bytes] = frozenset()
-    answers: Sequence[Found] = ()
+    answers: Sequence[StatementResult] = ()
     keeps_time: bool = False
 
     @classmethod

@@ -22,7 +22,7 @@ from headrace.wire.pipelines.packed_events import EventPosition, PackedEvents
 from headrace.wire.pipelines.plans import MAX_POSITION_SEQS, PositionBlock, Positions
 
 _block = event_positions.c
-_place = (_block.incarnation, _block.first_seq, _block.batch)
+_key = (_block.incarnation, _block.first_seq, _block.batch)
 _add = BulkInsert(event_positions)
 _near = ValuesQuery(
     {"incarnation": "text", "seq": "bigint"},
@@ -72,15 +72,15 @@ def position_of(connection: Connection, incarnation: str, seq: int) -> EventPosi
     return next((match for match in matches if match is not None), None)
 
 
-def positions(connection: Connection, before: int, most: int) -> int:
+def positions(connection: Connection, before: int, limit: int) -> int:
     """Delete one slice of the blocks without an event in the log; return their number."""
     del before
     last = last_pruned_seq(connection)
-    deleted = Slice(most)
+    deleted = Slice(limit)
     for incarnation in connection.execute(select(scopes.c.incarnation)).scalars().all():
         retained = exists().where(events.c.seq.between(_block.first_seq, _block.last_seq))
         mine = (_block.incarnation == incarnation, _block.first_seq <= last, _block.last_seq <= last, ~retained)
-        rows = deleted.add(connection, select(*_place, size_of(_block.data)).where(*mine).order_by(*_place))
+        rows = deleted.add(connection, select(*_key, size_of(_block.data)).where(*mine).order_by(*_key))
         if rows:
-            connection.execute(delete(event_positions).where(tuple_(*_place).in_([tuple(row)[:3] for row in rows])))
+            connection.execute(delete(event_positions).where(tuple_(*_key).in_([tuple(row)[:3] for row in rows])))
     return len(deleted.rows)

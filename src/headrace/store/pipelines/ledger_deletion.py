@@ -21,10 +21,10 @@ _SIZES = {
 }
 
 
-def delete_ledgers(connection: Connection, most: int) -> int:
+def delete_ledgers(connection: Connection, limit: int) -> int:
     """Delete one slice of the rows that belong to no scope; return their number, 0 if none is left."""
     live = set(connection.execute(select(scopes.c.incarnation)).scalars())
-    deleted = Slice(most)
+    deleted = Slice(limit)
     for table, size in _SIZES.items():
         while not deleted.full and (orphan := _orphan(connection, table, live)) is not None:
             mine, (_, *key_columns) = table.c.incarnation == orphan, table.primary_key.columns
@@ -43,7 +43,7 @@ def _orphan(connection: Connection, table: Table, live: Container[str]) -> str |
     return None
 
 
-def ledgers(connection: Connection, before: int, most: int) -> int:
+def ledgers(connection: Connection, before: int, limit: int) -> int:
     """Delete the remaining rows of reset or removed scopes, whatever their age."""
     del before
-    return delete_ledgers(connection, most)
+    return delete_ledgers(connection, limit)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from headrace.errors import ApiRefused
-from headrace.store.dialects.statements import MOST_VALUES, DriverStatement, ValuesQuery
+from headrace.store.dialects.statements import MAX_STATEMENT_VALUES, DriverStatement, ValuesQuery
 from headrace.store.pipelines.scope_leases import require_holder
 from headrace.store.pipelines.scope_rows import scope_row
 from headrace.wire.pipelines.runs import RunReport
@@ -41,7 +41,7 @@ _drop = DriverStatement(
 )
 
 
-class _Place(NamedTuple):
+class _RunKey(NamedTuple):
     incarnation: str
     batch: int
     number: int
@@ -56,14 +56,14 @@ class _Open:
         self.begun = begun
         self.ended = ended
         self.is_over = False
-        self.letter: str | None = None
+        self.dead_letter_id: str | None = None
 
     def take(self, report: RunReport) -> None:
         self.begun = max(self.begun, report.attempt)
         if report.state != "running":
             self.ended = max(self.ended, report.attempt)
-        self.letter = report.dead_letter if report.state == "failed" else None
-        self.is_over = report.state == "succeeded" or self.letter is not None
+        self.dead_letter_id = report.dead_letter if report.state == "failed" else None
+        self.is_over = report.state == "succeeded" or self.dead_letter_id is not None
 
 
 class Taken(NamedTuple):
@@ -83,16 +83,16 @@ def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -
         ApiRefused: The scope has no such batch (`conflict`).
     """
     rows = _scopes(connection, job_id, reports)
-    runs = _open_runs(connection, (_place(rows, report) for report in reports if report.number is not None))
+    runs = _open_runs(connection, (_run_key(rows, report) for report in reports if report.number is not None))
     taken: list[RunReport] = []
     for report in reports:
-        run = None if report.number is None else runs.get(_place(rows, report))
+        run = None if report.number is None else runs.get(_run_key(rows, report))
         if run is not None and not run.is_over:
             run.take(report)
         elif report.number is not None:
             continue
         taken.append(report)
-    slices = _slices_of_letters(connection, runs)
+    slices = _dead_letter_slices(connection, runs)
     _write(connection, runs)
     return Taken(taken, slices)
 
@@ -112,23 +112,27 @@ def _scopes(connection: Connection, job_id: int, reports: Iterable[RunReport]) -
     return rows
 
 
-def _place(rows: dict[str, Any], report: RunReport) -> _Place:
-    return _Place(rows[report.scope].incarnation, report.batch, report.number or 0)
+def _run_key(rows: dict[str, Any], report: RunReport) -> _RunKey:
+    return _RunKey(rows[report.scope].incarnation, report.batch, report.number or 0)
 
 
-def _open_runs(connection: Connection, places: Iterator[_Place]) -> dict[_Place, _Open]:
-    return {_Place(*row[:3]): _Open(*row[2:]) for row in _open(connection, sorted(set(places)))}
+def _open_runs(connection: Connection, keys: Iterator[_RunKey]) -> dict[_RunKey, _Open]:
+    return {_RunKey(*row[:3]): _Open(*row[2:]) for row in _open(connection, sorted(set(keys)))}
 
 
-def _slices_of_letters(connection: Connection, runs: dict[_Place, _Open]) -> dict[str, bytes]:
-    slice_keys = {run.letter: (key.incarnation, key.batch, run.slice) for key, run in runs.items() if run.letter is not None}
+def _dead_letter_slices(connection: Connection, runs: dict[_RunKey, _Open]) -> dict[str, bytes]:
+    slice_keys = {
+        dead_letter_id: (key.incarnation, key.batch, run.slice)
+        for key, run in runs.items()
+        if (dead_letter_id := run.dead_letter_id) is not None
+    }
     if not slice_keys:
         return {}
     data = {tuple(row[:3]): bytes(row[3]) for row in _slices(connection, sorted(set(slice_keys.values())))}
     return {dead_letter_id: data[key] for dead_letter_id, key in slice_keys.items()}
 
 
-def _write(connection: Connection, runs: dict[_Place, _Open]) -> None:
+def _write(connection: Connection, runs: dict[_RunKey, _Open]) -> None:
     attempts: dict[tuple[str, int, int, int], list[int]] = defaultdict(list)
     over: dict[tuple[str, int], list[_Open]] = defaultdict(list)
     for key, run in runs.items():
@@ -154,4 +158,4 @@ def close_runs(connection: Connection, incarnation: str, batch: int, closed: Map
 
 def _parts(numbers: list[int]) -> Iterator[list[int]]:
     """Yield numbers in chunks that fit into one statement."""
-    return (numbers[start : start + MOST_VALUES] for start in range(0, len(numbers), MOST_VALUES))
+    return (numbers[start : start + MAX_STATEMENT_VALUES] for start in range(0, len(numbers), MAX_STATEMENT_VALUES))

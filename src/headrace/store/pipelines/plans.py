@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, select, tuple_
 from headrace.errors import ApiRefused
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
-from headrace.store.dead_letters.pipelines import unsettled_letters
+from headrace.store.dead_letters.pipelines import unsettled_dead_letters
 from headrace.store.dialects.statements import BulkInsert, DriverStatement, Upsert
 from headrace.store.pipelines.event_positions import add_positions, positions_of
 from headrace.store.pipelines.plan_pages import drop_pages, keep_page, whole_plan
@@ -79,11 +79,11 @@ class Plans:
         with self._database.reading() as connection:
             return positions_of(connection, _incarnation(connection, job_id, scope), seqs)
 
-    def letters(self, job_id: int, scope: str, pipeline: str, after: str) -> ScopeDeadLetters:
+    def dead_letters(self, job_id: int, scope: str, pipeline: str, after: str) -> ScopeDeadLetters:
         """Return a page of a pipeline's unsettled dead letters, by id. Raises `Fenced` if the job does not hold the scope."""
         with self._database.reading() as connection:
             _incarnation(connection, job_id, scope)
-            return unsettled_letters(connection, scope, pipeline, after)
+            return unsettled_dead_letters(connection, scope, pipeline, after)
 
     def open_runs(self, job_id: int, scope: str, batch: int, number: int) -> OpenRuns:
         """Return a page of the scope's open runs after the given one. Raises `Fenced` if the job does not hold the scope."""

@@ -12,7 +12,7 @@ from headrace.core.interval_index import interval_node
 from headrace.core.values.moments import micros
 from headrace.store.control.jobs import require_running
 from headrace.store.db.database import Database
-from headrace.store.dead_letters.pipelines import settle_letters
+from headrace.store.dead_letters.pipelines import settle_dead_letters
 from headrace.store.pipelines.planned_runs import Taken, take_up
 from headrace.store.pipelines.run_totals import add_to_totals, contribution
 from headrace.store.pipelines.scope_leases import require_holder
@@ -60,7 +60,7 @@ def _store(connection: Connection, project: str, taken: Taken, now: int) -> None
             del newest[row["run_id"]]
         else:
             replaced.append(row)
-    settle_letters(connection, project, list(newest.values()), taken.slices, now)
+    settle_dead_letters(connection, project, list(newest.values()), taken.slices, now)
     if newest:
         incarnations = {scope: _incarnation(connection, scope) for scope in {report.scope for report in newest.values()}}
         rows = [_row(report, project, incarnations[report.scope]) for report in newest.values()]
@@ -85,11 +85,11 @@ def _row(report: RunReport, project: str, incarnation: str) -> dict[str, Any]:
         "started": micros(report.started),
         "finished": None if report.finished is None else micros(report.finished),
         "seqs": msgspec.json.encode(report.seqs).decode(),
-        **_stretch(report.seqs),
+        **_seq_interval(report.seqs),
     }
 
 
-def _stretch(seqs: Sequence[tuple[int, int]]) -> dict[str, int | None]:
+def _seq_interval(seqs: Sequence[tuple[int, int]]) -> dict[str, int | None]:
     """Return the interval of a run's events for lookups, empty if it has none."""
     first, last = min((first for first, _ in seqs), default=0), max((last for _, last in seqs), default=-1)
     node = interval_node(first, last)

@@ -28,7 +28,7 @@ from headrace.wire.custody.events import Cursor
 LEASE_SECONDS: Final = 6
 """Seconds without a heartbeat after which another driver may acquire the scope."""
 
-_LONGEST_GAP: Final = 3 * SECOND
+_MAX_GAP_MICROS: Final = 3 * SECOND
 """Maximum microseconds between two requests of a waiting driver. After a longer gap, the measurement starts again."""
 
 
@@ -93,7 +93,9 @@ class ScopeLeases:
     def _is_silent(self, scope: str, holder: Any) -> bool:
         now = self._ticks()
         known = self._sightings.get(scope)
-        same = known is not None and (known.job_id, known.heartbeat) == (holder.id, holder.heartbeat) and now - known.looked <= _LONGEST_GAP
+        same = (
+            known is not None and (known.job_id, known.heartbeat) == (holder.id, holder.heartbeat) and now - known.looked <= _MAX_GAP_MICROS
+        )
         since = known.since if known is not None and same else now
         self._sightings[scope] = _Sighting(holder.id, holder.heartbeat, since, now)
         return now - since > LEASE_SECONDS * SECOND

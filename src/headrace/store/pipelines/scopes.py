@@ -49,7 +49,7 @@ class Scopes:
 
     def _delete_ledgers(self) -> None:
         """Delete, slice by slice, the rows of reset or removed scopes. Retention continues an interrupted deletion."""
-        while self._database.write(partial(delete_ledgers, most=LEDGER_ROWS)):
+        while self._database.write(partial(delete_ledgers, limit=LEDGER_ROWS)):
             pass
 
 

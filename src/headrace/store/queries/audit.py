@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, func, select
 
 from headrace.core.values.moments import moment
 from headrace.store.custody.stream_logs import adopted_without
@@ -27,16 +26,14 @@ from headrace.wire.base import rfc3339
 from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.custody.receipts import Audit, LaneAudit, StreamAudit, TriggerAudit
 
-MOST_PROBLEMS = 1_000
+MAX_PROBLEMS = 1_000
 OWED_SECONDS = 60.0
 """Maximum seconds for which a raw event may be unanswered. A longer time is a problem."""
 STORE = "the store"
 COLUMNS = ("read", *ANSWERS, *SETTLED, "redriven")
-MOST_TRIGGERS = 1_000
-AT_ONCE = 10_000
+MAX_TRIGGERS = 1_000
+BATCH_ROWS = 10_000
 TASK_RUNS = "task runs"
-
-Found = Row[*tuple[Any, ...]]
 
 
 def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
@@ -100,24 +97,24 @@ def _triggers(connection: Connection, stream: str | None) -> dict[str, list[Trig
             runs[name][1].update(counts.get(key, {}))
     for name, (sums, totals) in runs.items():
         audits[name].append(_balance(TASK_RUNS, sums["read"], totals, sums["pending"]))
-    return {name: _shown(sorted(totals, key=lambda one: one.trigger)) for name, totals in audits.items()}
+    return {name: _limited(sorted(totals, key=lambda one: one.trigger)) for name, totals in audits.items()}
 
 
 def _names(connection: Connection) -> dict[int, str]:
     """Return the names of declared triggers. Triggers of task runs are temporary and share one line."""
     declared = select(triggers.c.id, triggers.c.name).where(triggers.c.run_id.is_(None))
-    return {one: name for part in driver_rows(connection, declared, AT_ONCE) for one, name in part}
+    return {one: name for part in driver_rows(connection, declared, BATCH_ROWS) for one, name in part}
 
 
-def _shown(totals: list[TriggerAudit]) -> list[TriggerAudit]:
+def _limited(totals: list[TriggerAudit]) -> list[TriggerAudit]:
     """Return the totals to show for a stream's triggers.
 
     If there are too many, unbalanced triggers come first, and the last line sums up the rest.
     """
-    if len(totals) <= MOST_TRIGGERS:
+    if len(totals) <= MAX_TRIGGERS:
         return totals
     totals = sorted(totals, key=lambda one: (one.balanced, one.trigger))
-    visible, rest = totals[: MOST_TRIGGERS - 1], totals[MOST_TRIGGERS - 1 :]
+    visible, rest = totals[: MAX_TRIGGERS - 1], totals[MAX_TRIGGERS - 1 :]
     names = TriggerAudit.model_fields.keys() - {"trigger", "balanced"}
     sums = {name: sum(getattr(one, name) for one in rest) for name in names}
     return [*visible, TriggerAudit(trigger=f"{len(rest)} other triggers", balanced=all(one.balanced for one in rest), **sums)]
@@ -194,7 +191,7 @@ def _problems(connection: Connection, stream: str | None) -> dict[str, list[Lane
         select(lanes.c.stream, lanes.c.lane, receipt_problems.c.recorded, receipt_problems.c.problem)
         .join(lanes, lanes.c.id == receipt_problems.c.lane_id)
         .order_by(receipt_problems.c.id)
-        .limit(MOST_PROBLEMS)
+        .limit(MAX_PROBLEMS)
     )
     last = select(stream_reports.c.stream, stream_reports.c.report).order_by(stream_reports.c.updated)
     if stream is not None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, tuple_
+from sqlalchemy import Connection, bindparam, select, tuple_
 
 from headrace.core.identity import event_key
 from headrace.core.tracing import event_trace
@@ -16,6 +16,7 @@ from headrace.core.values.moments import moment
 from headrace.store.db.meta import log_head
 from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.dead_letters.texts import whole_text
+from headrace.store.dialects.statements import ResultRow
 from headrace.store.queries.ordering_scopes import event_in_sql_scopes
 from headrace.store.queries.pipeline_runs import run_called, runs_of_event
 from headrace.store.queries.scopes import event_in_pipelines
@@ -32,14 +33,14 @@ from headrace.wire.status.status import (
     EventSummary,
 )
 
-STRETCH = 100_000
+MAX_SCANNED_EVENTS = 100_000
 """Maximum number of events that a filtered page examines."""
 RUNS_OF_EVENT = 100
 """Maximum number of runs in the detail of an event."""
 
 _SUMMARY = [events.c[name] for name in EventSummary.model_fields if name in events.c]
 _DETAIL = [events.c[name] for name in EventDetail.model_fields if name in events.c]
-_LETTER = [
+_DEAD_LETTER = [
     dead_letters.c[name] for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received", "state")
 ]
 _newest = select(*_SUMMARY).where(events.c.seq > bindparam("after")).order_by(events.c.seq.desc())
@@ -49,8 +50,6 @@ _firings = (
     .where(firings.c.seq.in_(bindparam("seqs", expanding=True)))
     .order_by(triggers.c.name)
 )
-
-Found = Row[*tuple[Any, ...]]
 
 
 def newest_events(connection: Connection, *, limit: int) -> list[EventSummary]:
@@ -75,7 +74,7 @@ def event_page(
     low = after or 0
     high = end if before is None else min(before, end)
     forward = after is not None and before is None
-    scan_limit = high if type is None and subject is None else STRETCH
+    scan_limit = high if type is None and subject is None else MAX_SCANNED_EVENTS
     if forward:
         high = min(high, low + 1 + scan_limit)
     bottom = low if forward else max(low, high - 1 - scan_limit)
@@ -117,12 +116,12 @@ def _leader(connection: Connection, key: bytes) -> EventLeader:
     return EventLeader(state="missing") if pruned is None else EventLeader(state="pruned", seq=pruned)
 
 
-def _summaries(connection: Connection, found: Sequence[Found]) -> list[EventSummary]:
-    names = _fired(connection, [row.seq for row in found])
-    return [EventSummary(**_times(row), triggers=names[row.seq]) for row in found]
+def _summaries(connection: Connection, rows: Sequence[ResultRow]) -> list[EventSummary]:
+    names = _fired(connection, [row.seq for row in rows])
+    return [EventSummary(**_times(row), triggers=names[row.seq]) for row in rows]
 
 
-def _times(row: Found) -> dict[str, Any]:
+def _times(row: ResultRow) -> dict[str, Any]:
     return {**row._asdict(), "occurred": moment(row.occurred), "received": moment(row.received)}
 
 
@@ -150,7 +149,7 @@ def events_of_run(connection: Connection, run_id: str, *, before: int | None, li
 def dead_letter_page(connection: Connection, *, before: str | None, limit: int, state: str | None = None) -> DeadLetterPage:
     """Return the newest dead letters, or those older than the id `before`, in `state` if given."""
     order = tuple_(dead_letters.c.received, dead_letters.c.id)
-    query = select(*_LETTER).order_by(dead_letters.c.received.desc(), dead_letters.c.id.desc()).limit(limit + 1)
+    query = select(*_DEAD_LETTER).order_by(dead_letters.c.received.desc(), dead_letters.c.id.desc()).limit(limit + 1)
     if state is not None:
         query = query.where(dead_letters.c.state == state)
     if before is not None:
@@ -159,31 +158,33 @@ def dead_letter_page(connection: Connection, *, before: str | None, limit: int, 
     rows = connection.execute(query).all()
     names = _names(connection, rows)
     page = rows[:limit]
-    summaries = [DeadLetterSummary(**_letter(row, names)) for row in page]
+    summaries = [DeadLetterSummary(**_dead_letter_summary(row, names)) for row in page]
     return DeadLetterPage(dead_letters=summaries, before=page[-1].id if len(rows) > limit else None)
 
 
 def dead_letter_detail(connection: Connection, id: str) -> DeadLetterDetail | None:
     """Return the dead letter `id`, which may be abbreviated, or None if it does not exist."""
     (id,) = full_ids(connection, dead_letters.c.id, [id])
-    row = connection.execute(select(*_LETTER, dead_letters.c.raw, dead_letters.c.traceback).where(dead_letters.c.id == id)).one_or_none()
+    row = connection.execute(
+        select(*_DEAD_LETTER, dead_letters.c.raw, dead_letters.c.traceback).where(dead_letters.c.id == id)
+    ).one_or_none()
     if row is None:
         return None
     metadata, raw = split_metadata(whole_text(connection, id) or row.raw)
     return DeadLetterDetail(
-        **_letter(row, _names(connection, [row])),
+        **_dead_letter_summary(row, _names(connection, [row])),
         raw=raw,
         metadata={} if metadata is None else metadata.fields(),
         traceback=json.loads(row.traceback),
     )
 
 
-def _letter(row: Found, names: dict[int, str]) -> dict[str, Any]:
-    known = {column.name: getattr(row, column.name) for column in _LETTER}
+def _dead_letter_summary(row: ResultRow, names: dict[int, str]) -> dict[str, Any]:
+    known = {column.name: getattr(row, column.name) for column in _DEAD_LETTER}
     fired = [names.get(trigger, f"trigger {trigger}") for trigger in json.loads(row.triggers)]
     return {**known, "triggers": fired, "received": moment(row.received), "short": short_id(row.id)}
 
 
-def _names(connection: Connection, letters: Sequence[Found]) -> dict[int, str]:
-    trigger_ids = {trigger for row in letters for trigger in json.loads(row.triggers)}
+def _names(connection: Connection, rows: Sequence[ResultRow]) -> dict[int, str]:
+    trigger_ids = {trigger for row in rows for trigger in json.loads(row.triggers)}
     return {row.id: row.name for row in connection.execute(select(triggers.c.id, triggers.c.name).where(triggers.c.id.in_(trigger_ids)))}

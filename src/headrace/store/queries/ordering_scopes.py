@@ -12,7 +12,7 @@ from headrace.store.db.ages import wall_of
 from headrace.store.log.extent import received_after
 from headrace.store.ordering.scopes import WEBHOOK_PREFIX
 from headrace.store.ordering.wait_histogram import told
-from headrace.store.queries.scopes import SHOWN
+from headrace.store.queries.scopes import MAX_STATUS_WAITS
 from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import event_waits
@@ -124,7 +124,7 @@ def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
         hold_seconds=scope.held / 1_000_000,
         needs=received_after(connection, scope.head),
         waiting_since=min((wait.since for wait in waits), default=None),
-        waits=select_waits(waits, SHOWN),
+        waits=select_waits(waits, MAX_STATUS_WAITS),
     )
 
 

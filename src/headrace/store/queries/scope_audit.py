@@ -49,7 +49,7 @@ def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> Scop
         scope=scope,
         log=log,
         incarnation=row.incarnation,
-        first=max(row.begin_seq, last_pruned_seq(connection), _before_kept_runs(connection, row.project, now)) + 1,
+        first=max(row.begin_seq, last_pruned_seq(connection), _last_pruned_run_seq(connection, row.project, now)) + 1,
         cursor=cursor.cursor,
         again=cursor.again,
         batch=cursor.batch,
@@ -68,7 +68,7 @@ def ledger_runs(connection: Connection, scope: str, after: str) -> LedgerRuns:
     return LedgerRuns(runs=page_runs, after=page_runs[-1].run_id if page.full else None)
 
 
-def ledger_letters(connection: Connection, scope: str, after: str) -> LedgerDeadLetters:
+def ledger_dead_letters(connection: Connection, scope: str, after: str) -> LedgerDeadLetters:
     """Return a page of the scope's dead letters, after the one with this id."""
     dead_letter = pipeline_dead_letters.c
     query = select(dead_letter.id, dead_letter.pipeline, dead_letter.seqs, size_of(dead_letter.seqs, plus=_ROW_BYTES))
@@ -105,7 +105,7 @@ def _unread(connection: Connection, first: int, last: int, again: int) -> set[tu
     return {(row[0], row[1]) for row in connection.execute(select(redeliveries.c.seq, redeliveries.c.trigger_id).where(condition))}
 
 
-def _before_kept_runs(connection: Connection, project: str, now: int) -> int:
+def _last_pruned_run_seq(connection: Connection, project: str, now: int) -> int:
     """Return the last seq that a run may have taken whose report retention has deleted.
 
     The value is 0 if retention has deleted no report of the project.

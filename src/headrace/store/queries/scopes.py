@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Integer, Row, bindparam, select
+from sqlalchemy import Connection, Integer, bindparam, select
 
 from headrace.core.values.moments import moment
+from headrace.store.dialects.statements import ResultRow
 from headrace.store.log.extent import received_after
 from headrace.store.pipelines.event_positions import position_of
 from headrace.store.pipelines.scope_needs import OUTSTANDING
@@ -19,14 +20,13 @@ from headrace.wire.control.jobs import RunningBatch
 from headrace.wire.custody.events import CLOCK_STEP, ScopeReport, WaitingEvent
 from headrace.wire.pipelines.scopes import EventInScope, FollowerWait, RunningBatchSummary, ScopeStatus, WaitPage, select_waits
 
-SHOWN = 10
+MAX_STATUS_WAITS = 10
 """Maximum number of waiting events in the status of a scope."""
 
 _SECOND = 1_000_000
 _STEP = round(CLOCK_STEP * _SECOND)
 _OF_REPORT = ("held", "read", "seconds", "holds", "hold_seconds")
 
-Found = Row[*tuple[Any, ...]]
 
 _is_driver = (jobs.c.state == "running", jobs.c.kind == "pipeline")
 _running_drivers = select(jobs.c.id, jobs.c.heartbeat, jobs.c.batch).where(*_is_driver)
@@ -82,7 +82,7 @@ def event_in_pipelines(connection: Connection, seq: int, now: int) -> list[Event
     return [_event_in(connection, row, seq, min(now, _clock_until(row, drivers))) for row in rows]
 
 
-def _event_in(connection: Connection, row: Found, seq: int, at: int) -> EventInScope:
+def _event_in(connection: Connection, row: ResultRow, seq: int, at: int) -> EventInScope:
     known: dict[str, Any] = {"scope": row.scope, "kind": "pipeline", "at": moment(at)}
     if seq > row.cursor:
         return EventInScope(**known, state="unread")
@@ -108,7 +108,7 @@ class _Running(NamedTuple):
         holders = {row.scope: row.registered for row in rows if row.scope is not None}
         return cls(holders, {row.project: row.registered for row in rows if row.scope is None})
 
-    def since(self, scope: Found) -> datetime | None:
+    def since(self, scope: ResultRow) -> datetime | None:
         """Return the start time of the driver that holds the scope, or starts or waits for it, or None without a driver."""
         started = self.holders.get(scope.scope, self.waiting.get(scope.project))
         return None if started is None else moment(started)
@@ -116,10 +116,10 @@ class _Running(NamedTuple):
 
 def _drivers(connection: Connection) -> dict[int, tuple[str | None, RunningBatchSummary | None]]:
     """Return the running jobs of pipelines, each with its current batch and the scope of that batch."""
-    return {row.id: _underway(row) for row in connection.execute(_running_drivers)}
+    return {row.id: _running_batch(row) for row in connection.execute(_running_drivers)}
 
 
-def _underway(job: Found) -> tuple[str | None, RunningBatchSummary | None]:
+def _running_batch(job: ResultRow) -> tuple[str | None, RunningBatchSummary | None]:
     if job.batch is None:
         return None, None
     running_batch = RunningBatch.model_validate_json(job.batch)
@@ -128,7 +128,7 @@ def _underway(job: Found) -> tuple[str | None, RunningBatchSummary | None]:
 
 
 def _status(
-    connection: Connection, row: Found, top: int, drivers: Iterable[int], running: tuple[int, RunningBatchSummary] | None
+    connection: Connection, row: ResultRow, top: int, drivers: Iterable[int], running: tuple[int, RunningBatchSummary] | None
 ) -> ScopeStatus:
     report = ScopeReport.model_validate_json(row.report)
     # Heartbeats arrive once a second, so one may report a batch that has been committed since.
@@ -143,17 +143,17 @@ def _status(
         behind_since=received_after(connection, row.handled_to) if row.handled_to < top else None,
         needs=received_after(connection, row.needed_after),
         waiting_since=min((wait.since for wait in waits), default=None),
-        waits=select_waits(waits, SHOWN),
+        waits=select_waits(waits, MAX_STATUS_WAITS),
         running_batch=None if running is None or over else running[1],
     )
 
 
-def _is_open(row: Found, batch: int) -> bool:
+def _is_open(row: ResultRow, batch: int) -> bool:
     """Return whether runs of this batch or of an earlier one are open."""
     return row.open_batch is not None and row.open_batch <= batch
 
 
-def _clock_until(scope: Found, drivers: Iterable[int]) -> int:
+def _clock_until(scope: ResultRow, drivers: Iterable[int]) -> int:
     """Return the time up to which the scope's clock advances on its own, in microseconds.
 
     While its driver runs, that is one step after the last report.
@@ -161,8 +161,8 @@ def _clock_until(scope: Found, drivers: Iterable[int]) -> int:
     return int(scope.updated + (_STEP if scope.job_id in drivers else 0))
 
 
-def _waits(connection: Connection, waits: Sequence[WaitingEvent], told: int, lookback: float | None) -> list[FollowerWait]:
-    """Return waits with the ids of their events and leaders, as reported at `told`.
+def _waits(connection: Connection, waits: Sequence[WaitingEvent], reported: int, lookback: float | None) -> list[FollowerWait]:
+    """Return waits with the ids of their events and leaders, as reported at `reported`.
 
     Events that are not in the log are omitted.
     """
@@ -177,7 +177,7 @@ def _waits(connection: Connection, waits: Sequence[WaitingEvent], told: int, loo
         row = event_rows.get(wait.seq)
         if row is None:
             continue
-        since = told - round(wait.seconds * _SECOND)
+        since = reported - round(wait.seconds * _SECOND)
         missing = row.leader_key not in here
         lost_at = moment(since + round(lookback * _SECOND)) if missing and lookback is not None else None
         known = {name: getattr(row, name) for name in ("seq", "id", "source", "subject", "follows")}

@@ -81,7 +81,7 @@ _pipelines = select(pipelines).where(pipelines.c.removed.is_(False)).order_by(pi
 
 
 @cache
-def _jobs_shown(kind: str | None, limit: int | None) -> Select[Any]:
+def _job_query(kind: str | None, limit: int | None) -> Select[Any]:
     """Return the query of `job_list`. A job is silent if its heartbeat is before `silent` (microseconds)."""
     of_kind = true() if kind is None else jobs.c.kind == kind
     urgency = case((jobs.c.heartbeat < bindparam("silent"), 0), (jobs.c.blocked.is_not(None), 1), else_=2)
@@ -111,7 +111,7 @@ class Overview(NamedTuple):
     triggers: list[TriggerStatus]
     streams: list[StreamStatus]
     backlogs: list[BacklogStatus]
-    letters: dict[DeadLetterState, int]
+    dead_letters: dict[DeadLetterState, int]
     scopes: list[ScopeStatus]
     pipelines: list[PipelineStatus]
     runs: list[RunReport]
@@ -159,9 +159,9 @@ def overview(connection: Connection, now: int, liveness: Liveness, unserved: Una
         ),
         jobs=job_list(connection, now, liveness, limit=MAX_RUNNING_JOBS),
         triggers=top_triggers(connection, now, why, MAX_TRIGGERS),
-        streams=streams.shown,
+        streams=streams.top,
         backlogs=backlog_list(connection, limit=MAX_BACKLOGS) if sums.backlogs else [],
-        letters=dead_letter_totals,
+        dead_letters=dead_letter_totals,
         scopes=scope_statuses,
         pipelines=pipeline_statuses[:MAX_PIPELINES],
         runs=last_runs(connection, limit=LATEST, with_seqs=False),
@@ -191,7 +191,7 @@ def _totals(
     connection: Connection,
     top: int,
     per_pipeline: Mapping[tuple[str, str], RunTotals],
-    letters: Mapping[DeadLetterState, int],
+    dead_letters: Mapping[DeadLetterState, int],
     sums: TriggerSums,
 ) -> Totals:
     streams = stream_totals(connection)
@@ -204,7 +204,7 @@ def _totals(
         **{name: int(value) for name, value in zip(_ORDERING, ordering, strict=True)},
         runs=sum(each.runs for each in per_pipeline.values()),
         rows=sum(each.rows for each in per_pipeline.values()),
-        dead_letters=letters["open"] + letters["redriven"],
+        dead_letters=dead_letters["open"] + dead_letters["redriven"],
         backlog=sums.backlog,
     )
 
@@ -253,7 +253,7 @@ def job_list(connection: Connection, now: int, liveness: Liveness, *, kind: str 
     overdue. It counts as lost only when another job sweeps.
     """
     silent = now - liveness.threshold
-    rows = connection.execute(_jobs_shown(kind, limit), {"silent": silent}).all()
+    rows = connection.execute(_job_query(kind, limit), {"silent": silent}).all()
     held = {row[0]: int(row[1]) for row in connection.execute(_held, {"ids": [row.id for row in rows]})}
     blocked = blocks(connection)
     return [

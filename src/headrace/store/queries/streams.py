@@ -8,29 +8,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Integer, Row, bindparam, case, func, or_, select
+from sqlalchemy import Connection, Integer, bindparam, case, func, or_, select
 
 from headrace.store.control.stream_reports import sum_counters
 from headrace.store.custody.stream_counts import recorded_by_stream
+from headrace.store.dialects.statements import ResultRow
 from headrace.store.tables.control import jobs, stream_reports, triggers
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.status.status import StreamList, StreamStatus
 
 HOLDER = re.compile(r"trigger (\d{1,18})(\b.*)", re.DOTALL)
-MAX_LANES_SHOWN = 20
+MAX_LISTED_LANES = 20
 """Maximum number of lanes of each stream in a list of the most important streams."""
 
-Found = Row[*tuple[Any, ...]]
 
-_wanted = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
-_in_use = or_(stream_reports.c.stream.in_(_wanted), jobs.c.state == "running")
+_needed_streams = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
+_in_use = or_(stream_reports.c.stream.in_(_needed_streams), jobs.c.state == "running")
 _running = select(jobs.c.id).where(jobs.c.state == "running")
 _runs = stream_reports.c.job_id.in_(_running)
-_trouble = case((stream_reports.c.state == "polling", 1), else_=0)
+_is_polling = case((stream_reports.c.state == "polling", 1), else_=0)
 _top = (
     select(stream_reports.c.stream)
     .where(_runs)
-    .order_by(_trouble, stream_reports.c.outstanding.desc(), stream_reports.c.stream)
+    .order_by(_is_polling, stream_reports.c.outstanding.desc(), stream_reports.c.stream)
     .limit(bindparam("limit", type_=Integer))
 )
 _count = select(func.count()).select_from(stream_reports).where(_runs)
@@ -51,7 +51,7 @@ _STOPPED: Final[dict[str, Any]] = {
 class Streams(NamedTuple):
     """The most important streams by name, and the number of all streams."""
 
-    shown: list[StreamStatus]
+    top: list[StreamStatus]
     total: int
 
 
@@ -77,13 +77,15 @@ def top_streams(connection: Connection, limit: int) -> Streams:
     names = list(connection.execute(_top, {"limit": limit}).scalars())
     total = int(connection.execute(_count).scalar_one())
     if total < limit:
-        stopped = select(stream_reports.c.stream).distinct().where(~_runs, stream_reports.c.stream.in_(_wanted))
+        stopped = select(stream_reports.c.stream).distinct().where(~_runs, stream_reports.c.stream.in_(_needed_streams))
         others = list(connection.execute(stopped.order_by(stream_reports.c.stream)).scalars())
         more = [name for name in others if name not in set(names)]
         total += len(more)
         names += more[: limit - len(names)]
     statuses = streams_named(connection, list(dict.fromkeys(names)))
-    return Streams([one.model_copy(update={"lanes": one.lanes[:MAX_LANES_SHOWN], "retrying": one.retrying[:1]}) for one in statuses], total)
+    return Streams(
+        [one.model_copy(update={"lanes": one.lanes[:MAX_LISTED_LANES], "retrying": one.retrying[:1]}) for one in statuses], total
+    )
 
 
 def streams_named(connection: Connection, names: Sequence[str]) -> list[StreamStatus]:
@@ -91,14 +93,14 @@ def streams_named(connection: Connection, names: Sequence[str]) -> list[StreamSt
     return _statuses(connection, _reports(connection, stream_reports.c.stream.in_(names))) if names else []
 
 
-def _reports(connection: Connection, which: Any) -> Sequence[Found]:
+def _reports(connection: Connection, which: Any) -> Sequence[ResultRow]:
     joined = select(stream_reports, jobs.c.state.label("job_state")).outerjoin(jobs, jobs.c.id == stream_reports.c.job_id)
     return connection.execute(joined.where(which).order_by(stream_reports.c.stream, stream_reports.c.updated)).all()
 
 
-def _statuses(connection: Connection, found: Sequence[Found]) -> list[StreamStatus]:
-    by_stream: dict[str, list[Found]] = defaultdict(list)
-    for row in found:
+def _statuses(connection: Connection, report_rows: Sequence[ResultRow]) -> list[StreamStatus]:
+    by_stream: dict[str, list[ResultRow]] = defaultdict(list)
+    for row in report_rows:
         by_stream[row.stream].append(row)
     reports = {stream: StreamReport.model_validate_json(rows[-1].report) for stream, rows in by_stream.items()}
     names = _holders(connection, reports.values())
@@ -106,7 +108,7 @@ def _statuses(connection: Connection, found: Sequence[Found]) -> list[StreamStat
     return [_stream(rows, _naming(reports[stream], names), recorded.get(stream)) for stream, rows in by_stream.items()]
 
 
-def _stream(reports: list[Found], report: StreamReport, recorded: int | None) -> StreamStatus:
+def _stream(reports: list[ResultRow], report: StreamReport, recorded: int | None) -> StreamStatus:
     last = reports[-1]
     is_running = last.job_state == "running"
     counters = sum_counters(row.counters for row in reports)

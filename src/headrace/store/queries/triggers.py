@@ -53,7 +53,7 @@ def trigger_page(connection: Connection, now: int, why: Mapping[int, str], *, af
     return TriggerList(triggers=statuses, after=statuses[-1].id if len(statuses) == limit else None)
 
 
-def triggers_shown(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:
+def trigger_statuses(connection: Connection, now: int, *which: ColumnElement[bool]) -> list[TriggerStatus]:
     """Return the registered triggers that meet the conditions, by name. `now` is in microseconds."""
     return _listed(connection, now, unassigned(connection), _blocking(connection), *which)
 
@@ -76,7 +76,7 @@ def _listed(
 ) -> list[TriggerStatus]:
     columns = [*(triggers.c[name] for name in _AS_THEY_ARE), triggers.c.retry_at, triggers.c.started]
     listed = select(*columns).where(triggers.c.state != "removed", *which).order_by(triggers.c.name, triggers.c.id)
-    return [_shown(row, now, why.get(row.id), blocking.get(row.id)) for row in connection.execute(listed)]
+    return [_status(row, now, why.get(row.id), blocking.get(row.id)) for row in connection.execute(listed)]
 
 
 def _blocking(connection: Connection) -> dict[int | None, Blocked]:
@@ -89,16 +89,16 @@ def blocks(connection: Connection) -> dict[int, Blocked]:
     return {row.id: Blocked.model_validate_json(row.blocked) for row in connection.execute(_blocked)}
 
 
-def last_failure(kept: str | None) -> dict[str, Any]:
+def last_failure(stored: str | None) -> dict[str, Any]:
     """Return the fields of a trigger's last failure from the stored JSON, or no fields if it never failed."""
-    return {} if kept is None else dict(msgspec.json.decode(kept))
+    return {} if stored is None else dict(msgspec.json.decode(stored))
 
 
 def _since(row: Row[Any], now: int) -> datetime | None:
     return None if row.started is None else moment(min(row.started, now))
 
 
-def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> TriggerStatus:
+def _status(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> TriggerStatus:
     failure = last_failure(row.failure)
     # The job that holds it restarts it when its time has come, and does not report that.
     again = row.state == "failed" and row.job_id is not None and row.retry_at is not None and row.retry_at <= now
@@ -116,7 +116,7 @@ def _shown(row: Row[Any], now: int, why: str | None, block: Blocked | None) -> T
 
 def trigger_detail(connection: Connection, trigger_id: int, now: int) -> TriggerDetail | None:
     """Return one registered trigger, or None if it does not exist. `now` is in microseconds."""
-    statuses = triggers_shown(connection, now, triggers.c.id == trigger_id)
+    statuses = trigger_statuses(connection, now, triggers.c.id == trigger_id)
     if not statuses:
         return None
     row = connection.execute(select(triggers).where(triggers.c.id == trigger_id)).one()

@@ -40,7 +40,7 @@ FIRING_BYTES: Final = 256
 
 _ENDLESS = 2**63 - 1
 
-_kept = select(func.min(needed_after), func.min(scopes.c.last_redelivery_id)).select_from(scopes)
+_scope_needs = select(func.min(needed_after), func.min(scopes.c.last_redelivery_id)).select_from(scopes)
 # The scope of task runs reads only while a run waits. It begins again then.
 _at_work = ordering_scopes.c.id.in_(select(webhooks.c.scope_id)) | exists(select(event_waits.c.run_id))
 _heads = select(func.min(ordering_scopes.c.head)).where(_at_work)
@@ -60,19 +60,19 @@ class Swept(NamedTuple):
     done: bool
 
 
-def logged_events(connection: Connection, old: AgeLimit, most: int, after: int = 0) -> Swept:
-    """Delete up to `most` old events after the seq `after`; examine no more than SCAN events.
+def logged_events(connection: Connection, old: AgeLimit, limit: int, after: int = 0) -> Swept:
+    """Delete up to `limit` old events after the seq `after`; examine no more than SCAN events.
 
     If payloads are large or firings are many, MAX_SLICE_BYTES bounds the transaction first.
     """
-    last_unneeded, again = connection.execute(_kept).one()
+    last_unneeded, again = connection.execute(_scope_needs).one()
     head = connection.execute(_heads).scalar_one()
     bound = min(old.next_head, *(_ENDLESS if end is None else end for end in (last_unneeded, head)))
     aged = or_(events.c.seq <= old.head, events.c.received < old.received)
     spare = [aged, ~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
-    deletion = Slice(most)
+    deletion = Slice(limit)
     position, room = after, SCAN
-    for first, last in _free(_of_letters(connection), bound):
+    for first, last in _free(_dead_letter_ranges(connection), bound):
         start = _first_from(connection, max(first, position + 1), last)
         if start is None:
             continue
@@ -86,7 +86,7 @@ def logged_events(connection: Connection, old: AgeLimit, most: int, after: int =
     else:
         position = _ENDLESS
     if deletion.rows:
-        _forget(connection, deletion.rows)
+        _delete(connection, deletion.rows)
     return Swept(len(deletion.rows), position, position == _ENDLESS)
 
 
@@ -98,20 +98,20 @@ def _first_from(connection: Connection, first: int, last: int) -> int | None:
     return first_seq
 
 
-def event_keys(connection: Connection, up_to: int, most: int) -> int:
-    """Delete up to `most` keys of deleted events up to the seq `up_to`; return their number."""
-    seqs = select(pruned_event_keys.c.seq).where(pruned_event_keys.c.seq <= up_to).order_by(pruned_event_keys.c.seq).limit(most)
+def event_keys(connection: Connection, up_to: int, limit: int) -> int:
+    """Delete up to `limit` keys of deleted events up to the seq `up_to`; return their number."""
+    seqs = select(pruned_event_keys.c.seq).where(pruned_event_keys.c.seq <= up_to).order_by(pruned_event_keys.c.seq).limit(limit)
     pruned_seqs = connection.execute(seqs).scalars().all()
     if pruned_seqs:
         connection.execute(delete(pruned_event_keys).where(pruned_event_keys.c.seq.between(pruned_seqs[0], pruned_seqs[-1])))
     return len(pruned_seqs)
 
 
-def discarded_letters(connection: Connection, before: int, most: int) -> int:
+def discarded_pipeline_dead_letters(connection: Connection, before: int, limit: int) -> int:
     """Delete discarded dead letters of pipelines. Their events are no longer needed."""
     over = (pipeline_dead_letters.c.state == "discarded", pipeline_dead_letters.c.acted < before)
     size = size_of(pipeline_dead_letters.c.seqs, pipeline_dead_letters.c.error)
-    old = take_slice(connection, select(pipeline_dead_letters.c.id, size).where(*over).order_by(pipeline_dead_letters.c.acted), most)
+    old = take_slice(connection, select(pipeline_dead_letters.c.id, size).where(*over).order_by(pipeline_dead_letters.c.acted), limit)
     return connection.execute(delete(pipeline_dead_letters).where(pipeline_dead_letters.c.id.in_([row.id for row in old.rows]))).rowcount
 
 
@@ -123,7 +123,7 @@ def _unread(connection: Connection, read: int) -> ColumnElement[bool]:
     return exists().where(and_(redeliveries.c.seq == events.c.seq, or_(redeliveries.c.id > read, redeliveries.c.id == (last or 0))))
 
 
-def _of_letters(connection: Connection) -> list[tuple[int, int]]:
+def _dead_letter_ranges(connection: Connection) -> list[tuple[int, int]]:
     """Return the ranges of seqs that dead letters of pipelines have, in ascending order."""
     texts = connection.execute(select(pipeline_dead_letters.c.seqs)).scalars()
     return sorted(seq_range for text in texts for seq_range in msgspec.json.decode(text, type=list[tuple[int, int]]))
@@ -142,7 +142,7 @@ def _free(needed: Iterable[tuple[int, int]], bound: int) -> Iterator[tuple[int, 
         yield start, bound
 
 
-def _forget(connection: Connection, rows: list[Any]) -> None:
+def _delete(connection: Connection, rows: list[Any]) -> None:
     seqs = [row.seq for row in rows]
     for statement in _DELETES:
         statement(connection, seqs=seqs)

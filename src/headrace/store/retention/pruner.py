@@ -11,29 +11,29 @@ from typing import Self, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from headrace.store.db.ages import AgeLimit, forget_marks, old_enough
+from headrace.store.db.ages import AgeLimit, old_enough, prune_marks
 from headrace.store.retention.event_log import event_keys, logged_events
 from headrace.store.retention.retention import SWEEPS, Sweep
 from headrace.store.store import Store
 
 T = TypeVar("T")
 
-EVERY = 3600.0  # seconds between two rounds
+INTERVAL_SECONDS = 3600.0  # seconds between two rounds
 PAUSE_SECONDS = 0.05  # seconds between two transactions of a round, so that other writers come first
-AT_ONCE = 500  # rows in one transaction
+BATCH_ROWS = 500  # rows in one transaction
 DAY = 86_400 * 1_000_000
 
 
 class Pruner:
     """A thread that deletes rows older than the retention in days; 0 retains everything. A context manager."""
 
-    def __init__(self, store: Store, days: float, *, every: float = EVERY, sweeps: Sequence[Sweep] = SWEEPS) -> None:
+    def __init__(self, store: Store, days: float, *, interval_seconds: float = INTERVAL_SECONDS, sweeps: Sequence[Sweep] = SWEEPS) -> None:
         self._store = store
         self._days = days
-        self._every = self._pause = every
+        self._interval_seconds = self._pause = interval_seconds
         self._sweeps = sweeps
         self._over = Event()
-        self._thread = Thread(target=self._run, name="headrace-tidier", daemon=True)
+        self._thread = Thread(target=self._run, name="headrace-pruner", daemon=True)
         self._log = structlog.get_logger(__name__)
 
     def __enter__(self) -> Self:
@@ -55,9 +55,9 @@ class Pruner:
         old = self._old()
         return sum(self._sweep(sweep, old.before) for sweep in self._sweeps) + self._sweep_log(old) + self._sweep(event_keys, old.keys)
 
-    def tidy_all(self) -> float:
+    def run_round(self) -> float:
         """Delete expired rows, each kind separately; return the seconds to wait before the next round."""
-        self._pause, deleted = self._every, 0
+        self._pause, deleted = self._interval_seconds, 0
         old = self._attempt("retention", self._old, None)
         if old is not None:
             for sweep in self._sweeps:
@@ -85,7 +85,7 @@ class Pruner:
         def work(connection: Connection) -> AgeLimit:
             now = self._store.now()
             age = self._store.ages.mark(connection, now)
-            forget_marks(connection, age, max_age)
+            prune_marks(connection, age, max_age)
             old = old_enough(connection, age, now, max_age)
             self._store.background.record_lag(now - max_age - old.before)
             return old
@@ -95,7 +95,7 @@ class Pruner:
     def _sweep_log(self, old: AgeLimit) -> int:
         deleted, after = 0, 0
         while not self._over.is_set():
-            swept = self._store.write(partial(logged_events, old=old, most=AT_ONCE, after=after))
+            swept = self._store.write(partial(logged_events, old=old, limit=BATCH_ROWS, after=after))
             deleted += swept.rows
             if swept.done:
                 break
@@ -106,11 +106,11 @@ class Pruner:
     def _sweep(self, sweep: Sweep, before: int) -> int:
         deleted = 0
         # A slice may be short because its rows are large. Only an empty slice is the last one.
-        while not self._over.is_set() and (rows := self._store.prune(lambda connection: sweep(connection, before, AT_ONCE))):
+        while not self._over.is_set() and (rows := self._store.prune(lambda connection: sweep(connection, before, BATCH_ROWS))):
             deleted += rows
             self._over.wait(PAUSE_SECONDS)
         return deleted
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self._over.wait(self.tidy_all())
+            self._over.wait(self.run_round())

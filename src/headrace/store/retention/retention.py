@@ -10,12 +10,12 @@ from sqlalchemy import Column, Connection, Row, delete, func, insert, select, tu
 from headrace.store.control.stream_reports import counter_columns, sum_counters
 from headrace.store.custody.pruning import CUSTODY_SWEEPS
 from headrace.store.db.slices import Slice, size_of, take_slice
-from headrace.store.dead_letters.counts import count_deleted_letters
-from headrace.store.dead_letters.texts import delete_letters, oversized_texts
+from headrace.store.dead_letters.counts import count_deleted_dead_letters
+from headrace.store.dead_letters.texts import delete_dead_letters, oversized_texts
 from headrace.store.ordering.scopes import abandoned_scopes
 from headrace.store.pipelines.event_positions import positions
 from headrace.store.pipelines.ledger_deletion import ledgers
-from headrace.store.retention.event_log import discarded_letters
+from headrace.store.retention.event_log import discarded_pipeline_dead_letters
 from headrace.store.tables.control import jobs, stream_reports
 from headrace.store.tables.custody import dead_letter_actions, dead_letter_texts, dead_letters
 from headrace.store.tables.pipelines import runs
@@ -27,53 +27,53 @@ Sweep = Callable[[Connection, int, int], int]
 Return the number of deleted rows; 0 if none is left.
 """
 
-FORGOTTEN = 0
+DELETED_JOBS = 0
 """The job number under which the reports of deleted jobs are summed. No job has this number."""
 
 
-def ended_task_runs(connection: Connection, before: int, most: int) -> int:
+def ended_task_runs(connection: Connection, before: int, limit: int) -> int:
     """Delete ended task runs. A start with the same id then starts another run."""
     size = size_of(*(task_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
     query = select(task_runs.c.run_id, size).where(task_runs.c.finished < before).order_by(task_runs.c.finished)
-    return _delete(connection, task_runs.c.run_id, take_slice(connection, query, most))
+    return _delete(connection, task_runs.c.run_id, take_slice(connection, query, limit))
 
 
-def pipeline_runs(connection: Connection, before: int, most: int) -> int:
+def pipeline_runs(connection: Connection, before: int, limit: int) -> int:
     """Delete reports of pipelines' runs. The totals of their pipelines still count them."""
     query = select(runs.c.run_id, size_of(runs.c.seqs, runs.c.error)).where(runs.c.started < before).order_by(runs.c.started)
-    return _delete(connection, runs.c.run_id, take_slice(connection, query, most))
+    return _delete(connection, runs.c.run_id, take_slice(connection, query, limit))
 
 
-def ended_jobs(connection: Connection, before: int, most: int) -> int:
+def ended_jobs(connection: Connection, before: int, limit: int) -> int:
     """Delete ended jobs and sum up their streams: first a slice of the reports, then jobs without reports."""
     over = (jobs.c.ended < before, jobs.c.state != "running")
-    old = connection.execute(select(jobs.c.id).where(*over).order_by(jobs.c.id).limit(most)).scalars().all()
+    old = connection.execute(select(jobs.c.id).where(*over).order_by(jobs.c.id).limit(limit)).scalars().all()
     keys = (stream_reports.c.job_id, stream_reports.c.stream)
     reports = select(*keys, size_of(stream_reports.c.report)).where(stream_reports.c.job_id.in_(old)).order_by(*keys)
-    summed = take_slice(connection, reports, most)
+    summed = take_slice(connection, reports, limit)
     _sum_up(connection, [(row.job_id, row.stream) for row in summed.rows])
     if summed.full:
         return len(summed.rows)
     return connection.execute(delete(jobs).where(jobs.c.id.in_(old))).rowcount
 
 
-def letter_actions(connection: Connection, before: int, most: int) -> int:
+def old_dead_letter_actions(connection: Connection, before: int, limit: int) -> int:
     """Delete records of redrives and discards of dead letters."""
     columns = dead_letter_actions.c
     query = select(columns.id, size_of(columns.request)).where(columns.at < before).order_by(columns.id)
-    return _delete(connection, columns.id, take_slice(connection, query, most))
+    return _delete(connection, columns.id, take_slice(connection, query, limit))
 
 
-def discarded_dead_letters(connection: Connection, before: int, most: int) -> int:
+def discarded_dead_letters(connection: Connection, before: int, limit: int) -> int:
     """Delete discarded dead letters with their raw events. Their number is still counted."""
     over = (dead_letters.c.state == "discarded", dead_letters.c.acted < before)
     whole = func.coalesce(dead_letter_texts.c.bytes, 0)
     size = size_of(dead_letters.c.raw, dead_letters.c.reason, dead_letters.c.traceback, plus=whole)
     query = select(dead_letters.c.id, size).outerjoin(dead_letter_texts, dead_letter_texts.c.dead_letter_id == dead_letters.c.id)
-    old = take_slice(connection, query.where(*over).order_by(dead_letters.c.acted), most)
-    deleted = delete_letters(connection, [row.id for row in old.rows])
+    old = take_slice(connection, query.where(*over).order_by(dead_letters.c.acted), limit)
+    deleted = delete_dead_letters(connection, [row.id for row in old.rows])
     if deleted:
-        count_deleted_letters(connection, deleted)
+        count_deleted_dead_letters(connection, deleted)
     return deleted
 
 
@@ -81,8 +81,8 @@ SWEEPS: tuple[Sweep, ...] = (
     ended_task_runs,
     pipeline_runs,
     ended_jobs,
-    letter_actions,
-    discarded_letters,
+    old_dead_letter_actions,
+    discarded_pipeline_dead_letters,
     discarded_dead_letters,
     oversized_texts,
     abandoned_scopes,
@@ -102,7 +102,7 @@ def _sum_up(connection: Connection, reports: Sequence[tuple[int, str]]) -> None:
     """Replace these reports (job, stream) and the previous sum by one report for each stream."""
     if not reports:
         return
-    keys_to_sum = [*reports, *{(FORGOTTEN, stream) for _, stream in reports}]
+    keys_to_sum = [*reports, *{(DELETED_JOBS, stream) for _, stream in reports}]
     which = tuple_(stream_reports.c.job_id, stream_reports.c.stream).in_(keys_to_sum)
     taken = connection.execute(select(stream_reports).where(which).order_by(stream_reports.c.updated, stream_reports.c.job_id)).all()
     by_stream: dict[str, list[Row[Any]]] = {}
@@ -116,4 +116,4 @@ def _sum_up(connection: Connection, reports: Sequence[tuple[int, str]]) -> None:
 def _summed(rows: Sequence[Row[Any]]) -> dict[str, Any]:
     """Return one report with the sums of several reports of one stream, the newest last."""
     counters = sum_counters(row.counters for row in rows)
-    return {**rows[-1]._asdict(), **counter_columns(counters), "job_id": FORGOTTEN, "outstanding": 0}
+    return {**rows[-1]._asdict(), **counter_columns(counters), "job_id": DELETED_JOBS, "outstanding": 0}

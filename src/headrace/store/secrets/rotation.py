@@ -25,7 +25,7 @@ from headrace.store.tables.webhooks import webhooks
 from headrace.wire.secrets import RotateSecrets, SecretsRotated
 
 KEYS = "keyring"
-AT_ONCE = 200
+BATCH_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class Rotation:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def batch(self, asked: RotateSecrets) -> SecretsRotated:
+    def batch(self, request: RotateSecrets) -> SecretsRotated:
         """Encrypt the next batch with the first key. Raises `ApiRefused` if `after` is not from the response of a batch."""
-        kind, after = _place(asked.after)
+        kind, after = _resume_point(request.after)
         return self._database.write(lambda connection: self._batch(connection, kind, after))
 
     def _batch(self, connection: Connection, kind: _Kind, after: Any) -> SecretsRotated:
         keyring = self._database.keyring
-        batch = take_slice(connection, select(kind.key.table, size_of(kind.value)).where(kind.key > after).order_by(kind.key), AT_ONCE)
+        batch = take_slice(connection, select(kind.key.table, size_of(kind.value)).where(kind.key > after).order_by(kind.key), BATCH_ROWS)
         rows = batch.rows
         unreadable: list[str] = []
         rotated = 0
@@ -78,11 +78,11 @@ class Rotation:
             if keyring.is_current(stored):
                 continue
             try:
-                text = keyring.open(stored, what)
+                text = keyring.decrypt(stored, what)
             except ApiRefused:
                 unreadable.append(what)
                 continue
-            columns = {kind.value.name: keyring.seal(text)} | ({"kwargs_digest": keyring.digest(text, what)} if kind.digested else {})
+            columns = {kind.value.name: keyring.encrypt(text)} | ({"kwargs_digest": keyring.digest(text, what)} if kind.digested else {})
             connection.execute(update(kind.key.table).where(kind.key == getattr(row, kind.key.name)).values(columns))
             rotated += 1
         last = f"{kind.name}:{getattr(rows[-1], kind.key.name)}" if batch.full else _next(kind)
@@ -91,7 +91,7 @@ class Rotation:
         return SecretsRotated(after=last, rotated=rotated, current=len(rows) - rotated - len(unreadable), unreadable=unreadable)
 
 
-def adopt(connection: Connection, keyring: Keyring) -> None:
+def verify_keyring(connection: Connection, keyring: Keyring) -> None:
     """Record the key of the database's secrets, or check that the keyring has it.
 
     Raises:
@@ -107,18 +107,18 @@ def adopt(connection: Connection, keyring: Keyring) -> None:
         )
 
 
-def forget(connection: Connection) -> None:
+def reset_keyring(connection: Connection) -> None:
     """Accept the next keyring that opens the database. Secrets under a lost key must be set again."""
     connection.execute(delete(meta).where(meta.c.name == KEYS))
 
 
 def _remember(connection: Connection, keyring: Keyring) -> None:
-    forget(connection)
+    reset_keyring(connection)
     if keyring:
         connection.execute(insert(meta).values(name=KEYS, value=keyring.fingerprints[0]))
 
 
-def _place(after: str | None) -> tuple[_Kind, Any]:
+def _resume_point(after: str | None) -> tuple[_Kind, Any]:
     if after is None:
         return KINDS[0], KINDS[0].first
     name, _, key = after.partition(":")

@@ -30,15 +30,15 @@ class Secrets:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def set_connection(self, id: str, given: SetConnection) -> None:
+    def set_connection(self, id: str, request: SetConnection) -> None:
         """Store a connection; replace one with the same id."""
-        fields = ConnectionFields.model_validate(given.model_dump(exclude={"description"}))
-        columns = {"kind": given.kind, "value": self._seal(fields.model_dump_json()), "description": given.description}
+        fields = ConnectionFields.model_validate(request.model_dump(exclude={"description"}))
+        columns = {"kind": request.kind, "value": self._encrypt(fields.model_dump_json()), "description": request.description}
         self._set(connections, "id", id, columns)
 
-    def set_variable(self, key: str, given: SetVariable) -> None:
+    def set_variable(self, key: str, request: SetVariable) -> None:
         """Store a variable; replace one with the same key."""
-        columns = {"value": self._seal(given.value), "secret": given.secret, "description": given.description}
+        columns = {"value": self._encrypt(request.value), "secret": request.secret, "description": request.description}
         self._set(variables, "key", key, columns)
 
     def remove_connection(self, id: str) -> bool:
@@ -72,21 +72,21 @@ class Secrets:
             raise _missing("variable", key)
         return VariableValue(key=key, value=self._value(row), secret=row.secret)
 
-    def shown_connections(self, id: str | None = None) -> list[ConnectionSummary]:
+    def connection_summaries(self, id: str | None = None) -> list[ConnectionSummary]:
         """Return the connections, or one of them, masked, by id."""
         chosen = select(connections).order_by(connections.c.id)
         with self._database.reading() as connection:
             rows = connection.execute(chosen if id is None else chosen.where(connections.c.id == id)).all()
-        return [self._shown_connection(row) for row in rows]
+        return [self._connection_summary(row) for row in rows]
 
-    def shown_variables(self, key: str | None = None) -> list[VariableSummary]:
+    def variable_summaries(self, key: str | None = None) -> list[VariableSummary]:
         """Return the variables, or one of them, masked, by key."""
         chosen = select(variables).order_by(variables.c.key)
         with self._database.reading() as connection:
             rows = connection.execute(chosen if key is None else chosen.where(variables.c.key == key)).all()
-        return [self._shown_variable(row) for row in rows]
+        return [self._variable_summary(row) for row in rows]
 
-    def _shown_connection(self, row: Row[Any]) -> ConnectionSummary:
+    def _connection_summary(self, row: Row[Any]) -> ConnectionSummary:
         facts: dict[str, Any] = {"id": row.id, "description": row.description, "updated": moment(row.updated)}
         try:
             fields = self._fields(row)
@@ -96,7 +96,7 @@ class Secrets:
         hidden = {"password": fields["password"] and MASK, "extra": sorted(fields["extra"])}
         return ConnectionSummary(**(fields | hidden), **facts)
 
-    def _shown_variable(self, row: Row[Any]) -> VariableSummary:
+    def _variable_summary(self, row: Row[Any]) -> VariableSummary:
         value, problem = MASK, None
         if not row.secret:
             try:
@@ -108,26 +108,26 @@ class Secrets:
         )
 
     def _fields(self, row: Row[Any]) -> dict[str, Any]:
-        fields: dict[str, Any] = msgspec.json.decode(self._database.keyring.open(row.value, f"connection '{row.id}'"))
+        fields: dict[str, Any] = msgspec.json.decode(self._database.keyring.decrypt(row.value, f"connection '{row.id}'"))
         return fields
 
     def _value(self, row: Row[Any]) -> str:
-        return self._database.keyring.open(row.value, f"variable '{row.key}'")
+        return self._database.keyring.decrypt(row.value, f"variable '{row.key}'")
 
-    def _seal(self, text: str) -> str:
+    def _encrypt(self, text: str) -> str:
         if not self._database.keyring:
             raise ApiRefused(
                 "This api has no key to keep secrets under.", hint="Set HEADRACE_FERNET_KEYS.", status=409, problem="unreadable"
             )
-        return self._database.keyring.seal(text)
+        return self._database.keyring.encrypt(text)
 
-    def _set(self, table: Table, name: str, value: str, kept: dict[str, Any]) -> None:
+    def _set(self, table: Table, name: str, value: str, columns: dict[str, Any]) -> None:
         now = self._database.now()
 
         def work(connection: Connection) -> None:
-            changed = connection.execute(update(table).where(table.c[name] == value).values(updated=now, **kept))
+            changed = connection.execute(update(table).where(table.c[name] == value).values(updated=now, **columns))
             if not changed.rowcount:
-                connection.execute(insert(table).values(created=now, updated=now, **{name: value}, **kept))
+                connection.execute(insert(table).values(created=now, updated=now, **{name: value}, **columns))
 
         self._database.write(work)
 

@@ -23,14 +23,14 @@ class ApiTokens:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, asked: CreateToken) -> TokenSummary:
+    def add(self, request: CreateToken) -> TokenSummary:
         """Record a new token and return its claims; delete expired tokens."""
         created = self._database.now()
-        expires = created // SECOND * SECOND + asked.seconds * SECOND
+        expires = created // SECOND * SECOND + request.seconds * SECOND
         row = {
             "id": secrets.token_hex(ID_BYTES),
-            "name": asked.name,
-            "scope": asked.scope,
+            "name": request.name,
+            "scope": request.scope,
             "created": created,
             "expires": expires,
             "revoked": None,

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from headrace.store.tables.base import Number, metadata
 
 _REVOKED = "revoked_job_id IS NOT NULL"
-_KEPT = "backlog > 0"
+_HAS_BACKLOG = "backlog > 0"
 
 jobs = Table(
     "jobs",
@@ -99,7 +99,7 @@ triggers = Table(
     Index(None, "stream", "job_id"),
     # Triggers whose leases are being released or that changed while they ran, and triggers with a backlog.
     Index("ix_triggers_revoked_job_id", "revoked_job_id", "stream", sqlite_where=text(_REVOKED), postgresql_where=text(_REVOKED)),
-    Index("ix_triggers_backlog", "job_id", sqlite_where=text(_KEPT), postgresql_where=text(_KEPT)),
+    Index("ix_triggers_backlog", "job_id", sqlite_where=text(_HAS_BACKLOG), postgresql_where=text(_HAS_BACKLOG)),
     sqlite_autoincrement=True,
 )
 

@@ -21,33 +21,33 @@ class DeadlineTimer:
         self._task_runs = task_runs
         self._background = background
         self._changed = Condition()
-        self._told = False
+        self._notified = False
         self._over = False
-        self._thread = Thread(target=self._run, name="headrace-alarm", daemon=True)
+        self._thread = Thread(target=self._run, name="headrace-deadline-timer", daemon=True)
 
     def __enter__(self) -> Self:
-        self._forget = self._task_runs.bell.listen(self._tell)
+        self._stop_listening = self._task_runs.commit_signal.listen(self._notify)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._forget()
+        self._stop_listening()
         with self._changed:
             self._over = True
             self._changed.notify()
         self._thread.join()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._changed:
-            self._told = True
+            self._notified = True
             self._changed.notify()
 
     def _run(self) -> None:
         while not self._over:
             sleep = self._sweep()
             with self._changed:
-                self._changed.wait_for(lambda: self._told or self._over, sleep)
-                self._told = False
+                self._changed.wait_for(lambda: self._notified or self._over, sleep)
+                self._notified = False
 
     def _sweep(self) -> float:
         """Sweep. Return the seconds until the next sweep."""

@@ -1,7 +1,7 @@
 """Deliver events to task runs that wait for them, in the transaction that receives them.
 
 They are stored nowhere else.
-A transaction resumes at most STEPS_AT_ONCE runs, and fewer if their texts are large. A larger batch is
+A transaction resumes at most BATCH_STEPS runs, and fewer if their texts are large. A larger batch is
 delivered in several transactions. The last of them stores the rest of the batch.
 """
 
@@ -17,7 +17,7 @@ from headrace.store.db.slices import Slice, size_of
 from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.tables.task_runs import task_runs
 from headrace.store.task_runs.rows import read, save
-from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.store.task_runs.sweep import BATCH_STEPS
 from headrace.wire.custody.events import EventItem, ItemStatus
 
 _R = task_runs.c
@@ -60,7 +60,7 @@ class RunDeliveries:
         self._connection = connection
         self._waits = waits
         self._now = now
-        self._taken = Slice(STEPS_AT_ONCE)
+        self._taken = Slice(BATCH_STEPS)
 
     def __bool__(self) -> bool:
         """Return whether any run resumes."""

@@ -1,6 +1,6 @@
 """Find an event that arrived before its run began to wait for it, however many others arrived in between.
 
-A reading transaction examines the log, `STRETCH` events at a time. The writer's transaction examines only the
+A reading transaction examines the log, `MAX_SCANNED_EVENTS` events at a time. The writer's transaction examines only the
 events since then, so it is short.
 """
 
@@ -22,7 +22,7 @@ from headrace.store.task_runs.wait_terms import Wait
 from headrace.wire.task_runs import AwaitedEvent
 
 SCOPE: Final = "task-runs"
-STRETCH: Final = 5_000
+MAX_SCANNED_EVENTS: Final = 5_000
 """Maximum number of events that one reading transaction examines."""
 
 _read_to = select(ordering_scopes.c.head).where(ordering_scopes.c.name == SCOPE)
@@ -45,7 +45,7 @@ class Looked(NamedTuple):
     seqs: list[int]
 
 
-def look_back(database: Database, run_id: str, asked: AwaitedEvent) -> Looked | None:
+def look_back(database: Database, run_id: str, awaited: AwaitedEvent) -> Looked | None:
     """Search for the awaited event among the log's events since the run was created.
 
     The search covers the events that the scope of task runs has read.
@@ -55,14 +55,14 @@ def look_back(database: Database, run_id: str, asked: AwaitedEvent) -> Looked | 
         run = connection.execute(select(task_runs.c.project, task_runs.c.head).where(task_runs.c.run_id == run_id)).one_or_none()
     if run is None:
         return None
-    wait = Wait(run_id, run.project, asked, run.head)
+    wait = Wait(run_id, run.project, awaited, run.head)
     looked = Looked(run.head, [])
     while True:
         with database.reading() as connection:
             read_to = connection.execute(_read_to).scalar_one_or_none() or 0
             if looked.to >= read_to:
                 return looked
-            end = min(looked.to + STRETCH, read_to)
+            end = min(looked.to + MAX_SCANNED_EVENTS, read_to)
             seqs = _fitting(connection, wait, looked.to, end)
             looked = Looked(end, [*looked.seqs, *seqs])
             if _free(connection, wait, seqs):
@@ -103,11 +103,11 @@ def _fitting(connection: Connection, wait: Wait, after: int, to: int) -> list[in
     conditions = [events.c[name] == value for name, value in wait.fields.items()]
     rows = connection.execute(select(*columns).where(events.c.seq > after, events.c.seq <= to, *conditions).order_by(events.c.seq)).all()
     fired = trigger_names(connection, [row.seq for row in rows])
-    return [row.seq for row in rows if wait.wants(row, fired.get((row.seq, wait.project), ()))]
+    return [row.seq for row in rows if wait.matches(row, fired.get((row.seq, wait.project), ()))]
 
 
 def _fits(connection: Connection, wait: Wait, event: Any) -> bool:
-    return wait.wants(event, trigger_names(connection, [event.seq]).get((event.seq, wait.project), ()))
+    return wait.matches(event, trigger_names(connection, [event.seq]).get((event.seq, wait.project), ()))
 
 
 def _free(connection: Connection, wait: Wait, seqs: Sequence[int]) -> list[int]:

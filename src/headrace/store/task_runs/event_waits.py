@@ -36,13 +36,13 @@ from headrace.store.tables.task_runs import event_waits, run_events
 from headrace.store.task_runs.earlier_events import SCOPE, Looked, earlier_event, trigger_names
 from headrace.store.task_runs.passing_over import is_behind, pass_over
 from headrace.store.task_runs.rows import Held, read, save
-from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.store.task_runs.sweep import BATCH_STEPS
 from headrace.store.task_runs.wait_terms import Candidates, Fired, Wait, WaitIndex, add_wait, waits_for
 from headrace.wire.cloud_event import cloud_event
 from headrace.wire.task_runs import AwaitedEvent
 
 CLAIM: Final = 500
-WAITS_AT_ONCE: Final = 500
+MAX_EXAMINED_RUNS: Final = 500
 """Maximum number of runs that one transaction examines for an event."""
 _LEASE: Final = 30_000_000
 
@@ -57,13 +57,13 @@ class Taken(NamedTuple):
 class EventWaits:
     """Hand events over to the task runs of one database.
 
-    `bell` is their commit signal: a commit marks it when a run begins to wait or may resume.
+    `commit_signal` is theirs: a transaction signals it when a run begins to wait or may resume.
     """
 
-    def __init__(self, database: Database, bell: CommitSignal, ages: AgeClock) -> None:
+    def __init__(self, database: Database, commit_signal: CommitSignal, ages: AgeClock) -> None:
         self._database = database
         self._steady = DatabaseAge(ages)
-        self._bell = bell
+        self._commit_signal = commit_signal
         self._home: SqlOrdering | None = None
 
     def take(self) -> Taken | None:
@@ -110,7 +110,7 @@ class EventWaits:
         handing = _Handing.begin(connection, mine, after)
         done, after = handing.fire(self._database, after)
         if handing.count:
-            self._bell.mark(connection)
+            self._commit_signal.signal(connection)
         now = self._database.now()
         home.settle_within(connection, mine[:done], now)
         home.renew_within(connection, mine[done:], now)
@@ -167,20 +167,20 @@ class _Handing:
     claims: Sequence[Claim]
     rows: Mapping[int, Any]
     fired: Fired
-    found: Candidates
+    candidates: Candidates
     count: int = 0
 
     @classmethod
     def begin(cls, connection: Connection, claims: Sequence[Claim], after: int) -> Self:
         """Select claims to examine: the first alone if many runs may wait for it, or if an earlier transaction began it."""
-        some = claims[:1] if after else claims[:STEPS_AT_ONCE]
+        some = claims[:1] if after else claims[:BATCH_STEPS]
         query = select(events).where(events.c.seq.in_([claim.seq for claim in some]))
         rows = {row.seq: row for row in connection.execute(query)}
         fired = trigger_names(connection, rows)
-        candidates = waits_for(connection, rows.values(), fired, WAITS_AT_ONCE, after=after)
+        candidates = waits_for(connection, rows.values(), fired, MAX_EXAMINED_RUNS, after=after)
         if candidates.last is not None and len(some) > 1:
             some = some[:1]
-            candidates = waits_for(connection, [rows[some[0].seq]], fired, WAITS_AT_ONCE)
+            candidates = waits_for(connection, [rows[some[0].seq]], fired, MAX_EXAMINED_RUNS)
         return cls(connection, some, rows, fired, candidates)
 
     def fire(self, database: Database, after: int) -> tuple[int, int]:
@@ -188,7 +188,7 @@ class _Handing:
 
         Return the number of claims with all runs resumed, and the last wait examined for the next claim.
         """
-        waits, had, taken = WaitIndex(self.found.waits, self.fired), _had(self.connection, self.rows), Slice(STEPS_AT_ONCE)
+        waits, had, taken = WaitIndex(self.candidates.waits, self.fired), _had(self.connection, self.rows), Slice(BATCH_STEPS)
         for done, claim in enumerate(self.claims):
             row = self.rows[claim.seq]
             event = cloud_event(row, claim.mark)
@@ -201,23 +201,25 @@ class _Handing:
                 if held is not None and held.run.state == "deferred":
                     save(self.connection, held, _fired(self.connection, held.run_id, held.run, row, event), database.now())
                     self.count += 1
-            if self.found.last is not None:
-                return done, self.found.last
+            if self.candidates.last is not None:
+                return done, self.candidates.last
             after = 0
         return len(self.claims), 0
 
 
-def await_event(connection: Connection, held: Held, after: TaskRunState, asked: AwaitedEvent, looked: Looked | None = None) -> TaskRunState:
+def await_event(
+    connection: Connection, held: Held, after: TaskRunState, awaited: AwaitedEvent, looked: Looked | None = None
+) -> TaskRunState:
     """Make a run, whose state is `after`, wait for an event, and return its state.
 
     The run resumes immediately if the event has already arrived. `looked` is the result of the search in the
     log so far.
     """
     _begin(connection, held.head)
-    event = earlier_event(connection, Wait(held.run_id, held.project, asked, held.head), looked or Looked(held.head, []))
+    event = earlier_event(connection, Wait(held.run_id, held.project, awaited, held.head), looked or Looked(held.head, []))
     if event is not None:
         return _fired(connection, held.run_id, after, event, cloud_event(event, None))
-    add_wait(connection, held.run_id, held.project, asked, held.head)
+    add_wait(connection, held.run_id, held.project, awaited, held.head)
     return after
 
 

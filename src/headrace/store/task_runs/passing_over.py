@@ -16,14 +16,14 @@ from headrace.store.tables.ordering import ordering_events, ordering_given_up, o
 from headrace.store.tables.task_runs import event_wait_terms
 from headrace.store.task_runs.wait_terms import prefixes
 
-STRETCH: Final = 5_000
+MAX_SKIPPED_EVENTS: Final = 5_000
 """Maximum number of events that one transaction skips."""
 
 _FIELDS: Final = ("id", "subject", "type")
 _T = event_wait_terms.c
 _S = ordering_scopes.c
 _kinds = select(_T.kind).distinct()
-_asked = select(_T.term).where(_T.kind == bindparam("kind"), in_list(_T.term, "terms")).distinct()
+_awaited_terms = select(_T.term).where(_T.kind == bindparam("kind"), in_list(_T.term, "terms")).distinct()
 _orphan = and_(events.c.leader_key.is_not(None), events.c.leader_seq < 0)
 
 
@@ -43,7 +43,7 @@ def pass_over(connection: Connection, scope_id: int, now: int) -> bool:
         return False
     mine = _S.id == scope_id
     head = connection.execute(select(_S.head).where(mine)).scalar_one()
-    end = min(log_head(connection), head + STRETCH)
+    end = min(log_head(connection), head + MAX_SKIPPED_EVENTS)
     needed = or_(_orphan, *_awaited(connection, head, end), *_given_up(connection, scope_id))
     first = select(events.c.seq).where(events.c.seq > head, events.c.seq <= end, needed).order_by(events.c.seq).limit(1)
     first_seq = connection.execute(first).scalar_one_or_none()
@@ -79,7 +79,7 @@ def _concerned(connection: Connection, after: int, to: int) -> list[int]:
 
 def _among(connection: Connection, kind: str, terms: Iterable[str]) -> set[str]:
     """Return the given terms for which a run waits."""
-    return {term for some in slices(terms) for term in connection.execute(_asked, {"kind": kind, "terms": list(some)}).scalars()}
+    return {term for some in slices(terms) for term in connection.execute(_awaited_terms, {"kind": kind, "terms": list(some)}).scalars()}
 
 
 def _given_up(connection: Connection, scope_id: int) -> list[ColumnElement[bool]]:

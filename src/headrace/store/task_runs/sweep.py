@@ -15,11 +15,11 @@ from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.task_runs import task_runs
 from headrace.store.task_runs.rows import read, save
 
-AT_ONCE = 200
+BATCH_TRIGGERS = 200
 """Maximum number of triggers that one transaction deletes."""
-STEPS_AT_ONCE = 40
+BATCH_STEPS = 40
 """Maximum number of runs that one transaction releases. Each of them takes about ten statements."""
-CLAIMS_AT_ONCE = 200
+BATCH_CLAIMS = 200
 """Maximum number of runs that one transaction assigns to a worker. It sends another request while it has capacity."""
 
 _size = size_of(*(task_runs.c[name] for name in ("next_kwargs", "result", "error", "callback")))
@@ -46,7 +46,7 @@ def sweep(database: Database, connection: Connection, age: int) -> bool:
         .outerjoin(triggers, triggers.c.id == task_runs.c.trigger_id)
         .where(task_runs.c.timeout_at <= age)
     )
-    taken = Slice(STEPS_AT_ONCE)
+    taken = Slice(BATCH_STEPS)
     lost = {row.run_id for row in taken.add(connection, _lost)}
     expired = {row.run_id: row.failure for row in taken.add(connection, late)}
     stranded = {row.run_id: row.failure for row in taken.add(connection, _stranded)}
@@ -56,31 +56,31 @@ def sweep(database: Database, connection: Connection, age: int) -> bool:
         if one.run.state == "running" and run_id in lost:
             steps[run_id] = task_run.worker_lost(one.run)
         elif one.run.state == "deferred" and run_id in stranded:
-            steps[run_id] = task_run.trigger_lost(one.run, _told("Its trigger failed for good:", stranded[run_id]))
+            steps[run_id] = task_run.trigger_lost(one.run, _failure_text("Its trigger failed for good:", stranded[run_id]))
         elif one.run.state == "deferred" and run_id in expired:
             failure = expired[run_id]
-            steps[run_id] = task_run.expire(one.run, None if failure is None else _told("Its trigger last failed with", failure))
+            steps[run_id] = task_run.expire(one.run, None if failure is None else _failure_text("Its trigger last failed with", failure))
     for run_id, after in steps.items():
         save(connection, held[run_id], after, database.now())
     return bool(steps)
 
 
-def _told(words: str, kept: str | None) -> str:
+def _failure_text(words: str, failure_json: str | None) -> str:
     """Return `words` followed by the exception and its traceback, from the stored JSON of a trigger's last failure."""
-    failure = msgspec.json.decode(kept) if kept else {}
+    failure = msgspec.json.decode(failure_json) if failure_json else {}
     error = f"{words} {failure.get('type', 'unknown')}: {failure.get('message', '')}"
     return "\n".join([error, *failure.get("traceback", ())])
 
 
 def delete_ended_waits(connection: Connection) -> bool:
-    """Delete triggers that no run waits on and no job must still release, at most AT_ONCE. Return whether more may be left."""
+    """Delete triggers that no run waits on and no job must still release, at most BATCH_TRIGGERS. Return whether more may be left."""
     over = (
         triggers.c.run_id.is_not(None),
         triggers.c.state == "removed",
         triggers.c.job_id.is_(None),
         triggers.c.revoked_job_id.is_(None),
     )
-    some = take_slice(connection, select(triggers.c.id, size_of(triggers.c.kwargs)).where(*over), AT_ONCE)
+    some = take_slice(connection, select(triggers.c.id, size_of(triggers.c.kwargs)).where(*over), BATCH_TRIGGERS)
     connection.execute(delete(triggers).where(triggers.c.id.in_([row.id for row in some.rows])))
     return some.full
 
@@ -89,7 +89,7 @@ def first_claims(connection: Connection, run_ids: Sequence[str]) -> list[str]:
     """Return the first of these runs, as many as one transaction and one response take."""
     mine = select(task_runs.c.run_id, size_of(task_runs.c.next_kwargs)).where(task_runs.c.run_id.in_(run_ids))
     ordered = mine.order_by(task_runs.c.changed, task_runs.c.run_id)
-    return [row.run_id for row in take_slice(connection, ordered, CLAIMS_AT_ONCE).rows] if run_ids else []
+    return [row.run_id for row in take_slice(connection, ordered, BATCH_CLAIMS).rows] if run_ids else []
 
 
 def next_deadline(connection: Connection) -> int | None:

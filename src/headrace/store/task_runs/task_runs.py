@@ -4,7 +4,7 @@ Invariants, under the writer's transaction:
 - A run starts once for each id, and ends once. A repeated request changes nothing and returns the current run.
 - Only the worker that holds a run, at the epoch of its claim, may defer or finish it. Any other worker is fenced.
 - The next sweep releases a run whose worker's job has ended, and expires a run whose deadline has passed.
-  The commit signal `bell` wakes the timer when the next deadline changes.
+  `commit_signal` wakes the timer when the next deadline changes.
 - Deadlines follow the age of the database (`store.db.ages`). Setting a wall clock neither ends nor prolongs a wait.
 """
 
@@ -35,14 +35,14 @@ T = TypeVar("T")
 class TaskRuns:
     """The task runs of one database.
 
-    `bell` signals each commit in which a run became free, began or ended a wait, or was cancelled.
+    `commit_signal` follows each commit in which a run became free, began or ended a wait, or was cancelled.
     """
 
     def __init__(self, database: Database, jobs: Jobs, ages: AgeClock) -> None:
         self._database = database
         self._jobs = jobs
         self._ages = ages
-        self.bell = CommitSignal(database)
+        self.commit_signal = CommitSignal(database)
 
     def start(self, project: str, start: StartRun) -> TaskRunStatus:
         """Start a run. A run that already exists with this id is unchanged."""
@@ -52,40 +52,40 @@ class TaskRuns:
         """Start a run in the project of a job."""
         return self._changing(lambda connection: self._start(connection, require_running(connection, job_id).project, start))
 
-    def claim(self, job_id: int, asked: ClaimRuns) -> ClaimedRuns:
+    def claim(self, job_id: int, request: ClaimRuns) -> ClaimedRuns:
         """Assign free runs of its project to the worker, the oldest first.
 
         Return also the runs that it no longer holds.
         """
-        return self._database.write(lambda connection: self._claim(connection, job_id, asked))
+        return self._database.write(lambda connection: self._claim(connection, job_id, request))
 
-    def defer(self, job_id: int, run_id: str, asked: DeferRun) -> TaskRunStatus:
+    def defer(self, job_id: int, run_id: str, request: DeferRun) -> TaskRunStatus:
         """Defer a run: it releases its slot until its trigger fires."""
-        looked = None if asked.waiting.event is None else look_back(self._database, run_id, asked.waiting.event)
+        looked = None if request.waiting.event is None else look_back(self._database, run_id, request.waiting.event)
 
         def work(connection: Connection) -> TaskRunStatus:
-            held = self._mine(connection, job_id, run_id, asked.epoch)
+            held = self._mine(connection, job_id, run_id, request.epoch)
             if held.run.state != "running":
                 return TaskRunStatus(run_id=run_id, state=held.run.state)
-            after = task_run.defer(held.run, wait_of(asked.waiting, self._ages.now()))
-            if asked.waiting.event is not None:
-                return self._save(connection, held, await_event(connection, held, after, asked.waiting.event, looked))
-            if asked.waiting.trigger is None:  # the wire model guarantees that one of them is present
-                raise AssertionError(asked)
-            trigger_id = await_trigger(self._database, connection, held.project, run_id, after.step, asked.waiting.trigger)
+            after = task_run.defer(held.run, wait_of(request.waiting, self._ages.now()))
+            if request.waiting.event is not None:
+                return self._save(connection, held, await_event(connection, held, after, request.waiting.event, looked))
+            if request.waiting.trigger is None:  # the wire model guarantees that one of them is present
+                raise AssertionError(request)
+            trigger_id = await_trigger(self._database, connection, held.project, run_id, after.step, request.waiting.trigger)
             return self._save(connection, held, after, trigger_id)
 
         return self._changing(work)
 
-    def finish(self, job_id: int, run_id: str, asked: FinishRun) -> TaskRunStatus:
+    def finish(self, job_id: int, run_id: str, request: FinishRun) -> TaskRunStatus:
         """End a run with the outcome that its worker reports."""
 
         def work(connection: Connection) -> TaskRunStatus:
-            held = self._mine(connection, job_id, run_id, asked.epoch)
+            held = self._mine(connection, job_id, run_id, request.epoch)
             if held.run.state != "running":
                 return TaskRunStatus(run_id=run_id, state=held.run.state)
-            text = asked.error if asked.state == "failed" else asked.result
-            return self._save(connection, held, task_run.finish(held.run, asked.state, text))
+            text = request.error if request.state == "failed" else request.result
+            return self._save(connection, held, task_run.finish(held.run, request.state, text))
 
         return self._changing(work)
 
@@ -142,23 +142,23 @@ class TaskRuns:
             raise ApiRefused(message, hint="Start this one under another id.", status=409, problem="invalid")
         return TaskRunStatus(run_id=known.run_id, state=known.run.state)
 
-    def _claim(self, connection: Connection, job_id: int, asked: ClaimRuns) -> ClaimedRuns:
+    def _claim(self, connection: Connection, job_id: int, request: ClaimRuns) -> ClaimedRuns:
         job = require_running(connection, job_id)
         touch(connection, job_id, self._database.now())
         self._jobs.sweep(connection)
         self._sweep(connection)
-        taken = [] if job.desired_state != "run" else self._take(connection, job_id, job.project, asked)
-        return ClaimedRuns(runs=taken, revoked=_gone(connection, job_id, asked.running), desired_state=job.desired_state)
+        taken = [] if job.desired_state != "run" else self._take(connection, job_id, job.project, request)
+        return ClaimedRuns(runs=taken, revoked=_revoked(connection, job_id, request.running), desired_state=job.desired_state)
 
-    def _take(self, connection: Connection, job_id: int, project: str, asked: ClaimRuns) -> list[ClaimedRun]:
+    def _take(self, connection: Connection, job_id: int, project: str, request: ClaimRuns) -> list[ClaimedRun]:
         """Return runs for the worker: first those of a response that it did not receive, then scheduled ones, the oldest first."""
-        lost = first_claims(connection, _unnamed(connection, job_id, project, asked))
+        lost = first_claims(connection, _unnamed(connection, job_id, project, request))
         known = read(connection, lost)
         taken = [_claimed(known[run_id], known[run_id].run) for run_id in lost]
-        room = asked.capacity - len(taken)
+        room = request.capacity - len(taken)
         oldest: list[tuple[int, str]] = []
         # One index lookup for each task: a list of tasks would be sorted as a whole.
-        for task in dict.fromkeys(asked.tasks) if room else ():
+        for task in dict.fromkeys(request.tasks) if room else ():
             free = (task_runs.c.state == "scheduled", task_runs.c.project == project, task_runs.c.task == task)
             order = (task_runs.c.changed, task_runs.c.run_id)
             chosen = select(*order).where(*free).order_by(*order).limit(room).with_for_update(skip_locked=True)
@@ -172,7 +172,7 @@ class TaskRuns:
 
     def _sweep(self, connection: Connection) -> None:
         if sweep(self._database, connection, self._ages.now()):
-            self.bell.mark(connection)
+            self.commit_signal.signal(connection)
 
     def _mine(self, connection: Connection, job_id: int, run_id: str, epoch: int) -> Held:
         require_running(connection, job_id)
@@ -187,29 +187,29 @@ class TaskRuns:
 
     def _changing(self, work: Callable[[Connection], TaskRunStatus]) -> TaskRunStatus:
         def marked(connection: Connection) -> TaskRunStatus:
-            self.bell.mark(connection)
+            self.commit_signal.signal(connection)
             return work(connection)
 
         return self._database.write(marked)
 
 
-def _known(found: T | None, run_id: str) -> T:
-    if found is None:
+def _known(run: T | None, run_id: str) -> T:
+    if run is None:
         raise ApiRefused(f"No run has the id {run_id}.", hint="See: headrace task-runs list", status=404, problem="not-found")
-    return found
+    return run
 
 
-def _gone(connection: Connection, job_id: int, running: list[str]) -> list[str]:
+def _revoked(connection: Connection, job_id: int, running: list[str]) -> list[str]:
     mine = select(task_runs.c.run_id).where(task_runs.c.run_id.in_(running), task_runs.c.job_id == job_id, task_runs.c.state == "running")
     held = set(connection.execute(mine).scalars()) if running else set()
     return [run_id for run_id in running if run_id not in held]
 
 
-def _unnamed(connection: Connection, job_id: int, project: str, asked: ClaimRuns) -> list[str]:
+def _unnamed(connection: Connection, job_id: int, project: str, request: ClaimRuns) -> list[str]:
     """Return the runs that the worker holds but does not report as running. Their response was lost."""
     mine = (task_runs.c.state == "running", task_runs.c.project == project, task_runs.c.job_id == job_id)
-    unnamed = task_runs.c.run_id.not_in(asked.running)
-    lost = select(task_runs.c.run_id).where(*mine, unnamed).limit(asked.capacity)
+    unnamed = task_runs.c.run_id.not_in(request.running)
+    lost = select(task_runs.c.run_id).where(*mine, unnamed).limit(request.capacity)
     return list(connection.execute(lost).scalars())
 
 

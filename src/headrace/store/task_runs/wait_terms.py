@@ -30,7 +30,7 @@ _first = (
     select(_T.number)
     .where(_T.kind == bindparam("kind"), in_list(_T.term, "terms"), _T.number > bindparam("after"))
     .order_by(_T.number)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _waits = select(event_waits).where(in_list(event_waits.c.number, "numbers")).order_by(event_waits.c.number)
 
@@ -49,17 +49,17 @@ class Wait:
     `number` is the number of the wait, once it has one.
     """
 
-    def __init__(self, run_id: str, project: str, asked: AwaitedEvent, head: int, number: int = 0) -> None:
+    def __init__(self, run_id: str, project: str, awaited: AwaitedEvent, head: int, number: int = 0) -> None:
         self.number = number
         self.run_id = run_id
         self.project = project
         self.head = head
-        self.terms = terms_of(project, asked)
-        self.on = [(pattern, _start(pattern), _WILDCARD_OR_END.split(pattern)[-1]) for pattern in asked.on]
+        self.terms = terms_of(project, awaited)
+        self.on = [(pattern, _start(pattern), _WILDCARD_OR_END.split(pattern)[-1]) for pattern in awaited.on]
         self._matches: dict[str, bool] = {}
-        self.fields = asked.model_dump(exclude={"on"}, exclude_none=True)
+        self.fields = awaited.model_dump(exclude={"on"}, exclude_none=True)
 
-    def wants(self, event: Any, names: Iterable[str]) -> bool:
+    def matches(self, event: Any, names: Iterable[str]) -> bool:
         """Return whether this is the awaited event, given the names of the triggers of its project that fired on it."""
         if event.seq <= self.head or any(getattr(event, name) != value for name, value in self.fields.items()):
             return False
@@ -114,7 +114,7 @@ class WaitIndex:
             keys.append(("name", f"{project}/{name}"))
             keys += [("prefix", prefix) for prefix in self._prefixes_of(project, name)]
         several = {run_id: wait for key in keys for run_id, wait in self._by_term.get(key, {}).items()}
-        return (wait for wait in several.values() if wait.wants(event, self._fired.get((event.seq, wait.project), ())))
+        return (wait for wait in several.values() if wait.matches(event, self._fired.get((event.seq, wait.project), ())))
 
     def _prefixes_of(self, project: str, name: str) -> list[str]:
         known = self._prefixes.get((project, name))
@@ -124,18 +124,18 @@ class WaitIndex:
         return known
 
 
-def terms_of(project: str, asked: AwaitedEvent) -> tuple[str, list[str]]:
+def terms_of(project: str, awaited: AwaitedEvent) -> tuple[str, list[str]]:
     """Return the kind of a wait's terms, and the terms."""
     for kind in ("id", "subject"):
-        value = getattr(asked, kind)
+        value = getattr(awaited, kind)
         if value is not None:
             return kind, [value]
-    named = [f"{project}/{pattern}" for pattern in dict.fromkeys(asked.on)]
-    if not any(mark in pattern for pattern in asked.on for mark in "*?["):
+    named = [f"{project}/{pattern}" for pattern in dict.fromkeys(awaited.on)]
+    if not any(mark in pattern for pattern in awaited.on for mark in "*?["):
         return "name", named
-    if asked.type is not None:
-        return "type", [asked.type]
-    return "prefix", list(dict.fromkeys(f"{project}/{_start(pattern)}" for pattern in asked.on))
+    if awaited.type is not None:
+        return "type", [awaited.type]
+    return "prefix", list(dict.fromkeys(f"{project}/{_start(pattern)}" for pattern in awaited.on))
 
 
 def prefixes(project: str, name: str) -> list[str]:
@@ -148,12 +148,12 @@ def _start(pattern: str) -> str:
     return _WILDCARD.split(pattern, maxsplit=1)[0]
 
 
-def add_wait(connection: Connection, run_id: str, project: str, asked: AwaitedEvent, head: int) -> None:
+def add_wait(connection: Connection, run_id: str, project: str, awaited: AwaitedEvent, head: int) -> None:
     """Store the wait of a run for an event."""
-    event = asked.model_dump_json(exclude_none=True)
+    event = awaited.model_dump_json(exclude_none=True)
     row = {"run_id": run_id, "project": project, "event": event, "head": head}
     number = connection.execute(insert(event_waits).values(**row).returning(event_waits.c.number)).scalar_one()
-    kind, terms = terms_of(project, asked)
+    kind, terms = terms_of(project, awaited)
     connection.execute(insert(event_wait_terms), [{"kind": kind, "term": term, "number": number} for term in terms])
 
 
@@ -174,20 +174,20 @@ class Candidates(NamedTuple):
     last: int | None
 
 
-def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired, most: int, *, after: int = 0) -> Candidates:
-    """Return the first `most` runs that may wait for one of these events, among the waits after `after`."""
+def waits_for(connection: Connection, rows: Iterable[Any], fired: Fired, limit: int, *, after: int = 0) -> Candidates:
+    """Return the first `limit` runs that may wait for one of these events, among the waits after `after`."""
     numbers: set[int] = set()
     last: int | None = None
     for kind, terms in _terms(connection, rows, fired).items():
         for some in slices(terms):
-            parameters = {"terms": list(some), "kind": kind, "after": after, "most": most}
+            parameters = {"terms": list(some), "kind": kind, "after": after, "limit": limit}
             wait_numbers = connection.execute(_first, parameters).scalars().all()
             numbers.update(wait_numbers)
-            if len(wait_numbers) == most:
+            if len(wait_numbers) == limit:
                 last = wait_numbers[-1] if last is None else min(last, wait_numbers[-1])
     first = sorted(number for number in numbers if last is None or number <= last)
-    if len(first) > most:
-        del first[most:]
+    if len(first) > limit:
+        del first[limit:]
         last = first[-1]
     waits = _read(connection, first)
     return Candidates(waits, waits[-1].number if len(waits) < len(first) and waits else last)

@@ -44,18 +44,18 @@ def test_pauses_grow_and_end_with_a_success() -> None:
 def test_a_sweep_that_fails_stops_no_other_and_is_on_show_until_it_succeeds(store: Store) -> None:
     sweep = Failing(0)
     other = Failing(0, "others", broken=False)
-    tidier = Pruner(store, 30, sweeps=[sweep, other])
-    assert tidier.tidy_all() == 1.0
+    pruner = Pruner(store, 30, sweeps=[sweep, other])
+    assert pruner.run_round() == 1.0
     assert other.called.is_set()
     assert [(alert.about, "no such thing" in alert.summary) for alert in store.background.alerts()] == [
         ("work:retention of odd things", True)
     ]
     sweep.broken = False
-    assert tidier.tidy_all() > 60
+    assert pruner.run_round() > 60
     assert store.background.alerts() == []
 
 
-def test_the_tidier_goes_on_after_any_exception(store: Store) -> None:
+def test_the_pruner_goes_on_after_any_exception(store: Store) -> None:
     sweep = Failing(0)
     with Pruner(store, 30, sweeps=[sweep]):
         for _ in range(2):

@@ -47,10 +47,10 @@ def work(store: Store, owner: Holder, name: str) -> None:
 
 def hours(store: Store, clock: TurnedClock, days: int) -> None:
     """Let days pass with a round of retention in each hour."""
-    tidier = Pruner(store, 30)
+    pruner = Pruner(store, 30)
     for _ in range(days * 24):
         clock.turn(HOUR)
-        tidier.prune()
+        pruner.prune()
 
 
 def kept(store: Store) -> tuple[int, int, int]:
@@ -138,10 +138,10 @@ def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: Turn
     for _ in range(5):
         Pruner(store, 0.5).prune()
     assert count(store, age_marks) == 1, "no two of one minute"
-    tidier = Pruner(store, 0.5)
+    pruner = Pruner(store, 0.5)
     for _ in range(100):
         clock.turn(HOUR)
-        tidier.prune()
+        pruner.prune()
     assert count(store, age_marks) == 49, "those of two days: what the keys of events take"
 
 

@@ -85,7 +85,7 @@ def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder
 
 def test_what_comes_is_there_before_anything_goes(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projects, "BUDGET", 0.0)
-    monkeypatch.setattr("headrace.store.control.declarations.AT_ONCE", 1)
+    monkeypatch.setattr("headrace.store.control.declarations.MAX_SLICE_TRIGGERS", 1)
     declared = second()
     send(owner, declared)
     seen: list[tuple[bool, bool]] = []
@@ -170,7 +170,7 @@ def some_triggers(random: Random) -> DeclareProject:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pages_lead_to_what_one_call_leads_to(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.control.declarations.AT_ONCE", 7)
+    monkeypatch.setattr("headrace.store.control.declarations.MAX_SLICE_TRIGGERS", 7)
     random = Random(seed)
     declared = [some_triggers(random) for _ in range(4)]
     owners = {project: holder(store, project=project) for project in ("flights", "trains")}

@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from headrace.errors import ApiRefused
 from headrace.store import Store
-from headrace.store.custody.backlog import DROPPED_AT_ONCE, removed_backlogs
+from headrace.store.custody.backlog import DROP_BATCH_ROWS, removed_backlogs
 from headrace.store.queries.events import dead_letter_page
 from headrace.store.queries.status import backlog_list
 from headrace.store.tables.control import triggers
@@ -45,8 +45,8 @@ def test_what_is_dropped_is_counted_and_the_books_balance(store: Store, owner: H
 
 
 def test_more_than_one_commit_takes_is_dropped(store: Store, owner: Holder) -> None:
-    keep(owner, *(spill(position) for position in range(1, DROPPED_AT_ONCE + 11)))
-    assert store.backlog.drop(1) == DROPPED_AT_ONCE + 10
+    keep(owner, *(spill(position) for position in range(1, DROP_BATCH_ROWS + 11)))
+    assert store.backlog.drop(1) == DROP_BATCH_ROWS + 10
     assert waiting(owner) == []
 
 

@@ -136,7 +136,7 @@ def test_a_trigger_that_changed_is_not_given_to_another_before_it_was_stopped(st
     store.projects.declare(owner.job_id, "flights", DeclareProject(triggers=[trigger("one", stream="moved")], pipelines=[]))
     assert other.load() == {}
     clean(store, owner.job_id, 1)
-    store.jobs.want(owner.job_id, "drain")
+    store.jobs.set_desired_state(owner.job_id, "drain")
     assert other.load() == {1: 2}
 
 
@@ -144,12 +144,12 @@ def test_a_draining_job_gives_all_back_and_gets_none(store: Store) -> None:
     declare(store, *(trigger(f"t{n}") for n in range(30)))
     first, second = join(store), join(store)
     rest(store, first, second)
-    store.jobs.want(first, "drain")
+    store.jobs.set_desired_state(first, "drain")
     assert store.jobs.heartbeat(first, NOTHING).desired_state == "drain"
     assert len(load(store, first).revoked) == 15
     shares = rest(store, first, second)
     assert (len(shares[first]), len(shares[second])) == (0, 30)
-    store.jobs.want(first, "run")
+    store.jobs.set_desired_state(first, "run")
     shares = rest(store, first, second)
     assert (len(shares[first]), len(shares[second])) == (15, 15)
 
@@ -160,7 +160,7 @@ def test_only_a_triggerer_that_runs_can_be_told(store: Store) -> None:
     store.jobs.complete(ended, CompleteJob(state="succeeded"))
     for job_id, status in ((pipeline, 404), (77, 404), (ended, 409)):
         with pytest.raises(ApiRefused) as refused:
-            store.jobs.want(job_id, "drain")
+            store.jobs.set_desired_state(job_id, "drain")
         assert refused.value.status == status
 
 

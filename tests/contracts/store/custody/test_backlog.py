@@ -137,7 +137,7 @@ def test_pages_meet_and_new_ones_come_behind_the_last_number_ever_seen(owner: Ho
 
 
 def test_a_page_of_large_texts_ends_early_but_never_empty(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.custody.backlog.MOST_BYTES", 250)
+    monkeypatch.setattr("headrace.store.custody.backlog.MAX_PAGE_BYTES", 250)
     keep(owner, *(spill(n, raw="x" * 100) for n in range(5)), spill(9, raw="x" * 1000))
     pages, after = [], 0
     while found := waiting(owner, after=after):

@@ -20,7 +20,7 @@ from headrace.store import Store
 from headrace.store.custody import subscriber_sets as store_subscriber_sets
 from headrace.store.custody.lanes import LOOK_AGAIN, idle_lanes
 from headrace.store.custody.pruning import CUSTODY_SWEEPS, ended_waits
-from headrace.store.custody.subscriber_sets import KEPT, old_subscriber_sets
+from headrace.store.custody.subscriber_sets import MAX_UNMERGED_SETS, old_subscriber_sets
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import backlog, lanes, recorded_streams, subscriber_sets, trigger_answers
 from headrace.store.tables.task_runs import task_runs
@@ -50,7 +50,7 @@ def define(owner: Holder, joined: set[int], departed: Set[int] = frozenset(), ba
         joined=sorted(joined),
         departed=sorted(departed),
     )
-    return owner.store.custody.define(owner.job_id, subscriber_set).defined, digest
+    return owner.store.receipts.define(owner.job_id, subscriber_set).defined, digest
 
 
 def by_subscriber_set(subscriber_set: int, after: int | None, last: int, read: int, *answers: int, lane: str = "a.jsonl") -> Receipt:
@@ -89,7 +89,7 @@ def test_what_is_not_known_or_not_right_is_not_defined(store: Store, owner: Hold
     assert define(owner, {2}, base=subscriber_set_digest([7])) == (False, subscriber_set_digest([2, 7]))
     wrong = SubscriberSetDefinition(stream=STREAM, digest=digest_text(subscriber_set_digest([1])), joined=[1, 2])
     with pytest.raises(ApiRefused, match="digest"):
-        store.custody.define(owner.job_id, wrong)
+        store.receipts.define(owner.job_id, wrong)
     assert status(owner, by_subscriber_set(subscriber_set_digest([2]), None, 1, 1)) == ["unknown_subscriber_set"]
     assert marks(owner) == {}
 
@@ -118,7 +118,7 @@ def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: in
     position, last = 0, (EMPTY, frozenset[int]())
     named: list[tuple[int, frozenset[int]]] = []
     base: int | None
-    for _ in range(4 * KEPT):
+    for _ in range(4 * MAX_UNMERGED_SETS):
         members = (
             frozenset(chance.sample(everyone, chance.randint(1, 12))) if chance.random() < 0.2 else last[1] ^ {chance.choice(everyone)}
         )
@@ -146,7 +146,7 @@ def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: in
     assert owed_in_all == {f"t{trigger - everyone[0] + 1}": n for trigger, n in expected.items()}, f"seed {seed}"
     assert books(store).clean
     with store.reading() as connection:
-        assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() <= 2 * KEPT
+        assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() <= 2 * MAX_UNMERGED_SETS
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_runs_that_come_and_go_on_a_stream_leave_sums_behind(store: Store, owner
         sizes: list[int] = [
             connection.execute(select(func.count()).select_from(table)).scalar_one() for table in (subscriber_sets, trigger_answers)
         ]
-    assert KEPT <= sizes[0] <= 2 * KEPT
+    assert MAX_UNMERGED_SETS <= sizes[0] <= 2 * MAX_UNMERGED_SETS
     assert sizes[1] == 1
 
 
@@ -199,8 +199,8 @@ def merged(store: Store) -> list[tuple[int, int]]:
 def test_subscriber_sets_that_differ_by_many_members_are_merged_in_slices(
     store: Store, owner: Holder, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_subscriber_sets, "KEPT", 3)
-    monkeypatch.setattr(store_subscriber_sets, "MEMBERS_AT_ONCE", 15)
+    monkeypatch.setattr(store_subscriber_sets, "MAX_UNMERGED_SETS", 3)
+    monkeypatch.setattr(store_subscriber_sets, "MAX_CHANGED_MEMBERS", 15)
     monkeypatch.setattr(store_subscriber_sets, "MERGED_BYTES", 600)
     chance = random.Random(seed)
     names = [f"t{number:02}" for number in range(100)]
@@ -227,8 +227,8 @@ def test_subscriber_sets_that_differ_by_many_members_are_merged_in_slices(
 def test_a_subscriber_set_that_is_merged_in_part_is_not_known_by_its_digest(
     store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_subscriber_sets, "KEPT", 1)
-    monkeypatch.setattr(store_subscriber_sets, "MEMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(store_subscriber_sets, "MAX_UNMERGED_SETS", 1)
+    monkeypatch.setattr(store_subscriber_sets, "MAX_CHANGED_MEMBERS", 1)
     _, all_of = define(owner, {1, 2, 3})
     assert status(owner, by_subscriber_set(all_of, None, 10, 10)) == ["stored"]
     for number, subscriber_set in enumerate([{9}, {9, 8}], 1):

@@ -133,7 +133,7 @@ def test_a_discarded_dead_letter_goes_and_is_still_counted(store: Store, clock: 
 
 def test_the_write_ahead_log_is_bounded_while_readers_overlap_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "MAX_WAL_BYTES", 4 * 1024 * 1024)
-    monkeypatch.setattr(sqlite, "WAL_KEPT_BYTES", 1024 * 1024)
+    monkeypatch.setattr(sqlite, "MAX_IDLE_WAL_BYTES", 1024 * 1024)
     largest = 0
     with opened("sqlite", tmp_path) as store:
         owner = holder(store, "first")

@@ -101,7 +101,7 @@ def test_a_piece_at_a_time_and_nothing_while_all_is_young(store: Store, owner: H
 def rows_of_each_transaction(store: Store, old: AgeLimit, most: int = 500) -> list[int]:
     rows, after, done = [], 0, False
     while not done:
-        swept = store.write(partial(logged_events, old=old, most=most, after=after))
+        swept = store.write(partial(logged_events, old=old, limit=most, after=after))
         rows.append(swept.rows)
         after, done = swept.position, swept.done
     return rows

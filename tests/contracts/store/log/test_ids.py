@@ -109,7 +109,7 @@ def test_a_removed_webhook_has_no_part_in_a_new_one(kind: str, tmp_path: Path) -
         assert store.webhooks.deliveries("mine", 9) == []
         with store.reading() as connection:
             assert connection.execute(select(webhook_deliveries)).all() == []
-        assert store.webhooks.shown("mine")[0].delivered == 0
+        assert store.webhooks.summaries("mine")[0].delivered == 0
         store.webhooks.note(new, [Attempt(1, 1, "delivered", 200, None, 1)])
         (after,) = store.webhooks.deliveries("mine", 9)
         assert after.id > before.id

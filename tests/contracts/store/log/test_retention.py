@@ -13,7 +13,7 @@ from headrace.core.ledger.counters import StreamCounters
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.queries.status import Overview, overview
-from headrace.store.retention.pruner import AT_ONCE, Pruner
+from headrace.store.retention.pruner import BATCH_ROWS, Pruner
 from headrace.store.retention.retention import ended_jobs, pipeline_runs
 from headrace.store.tables.control import jobs, stream_reports
 from headrace.store.tables.custody import dead_letter_actions
@@ -81,7 +81,7 @@ def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, 
     assert after.totals == before.totals
     assert after.pipelines == before.pipelines
     assert after.streams == before.streams
-    assert after.letters == before.letters
+    assert after.dead_letters == before.dead_letters
     assert store.task_runs.result("waits").state == "scheduled"
     with pytest.raises(ApiRefused) as refused:
         store.task_runs.result("a")
@@ -106,12 +106,12 @@ def test_no_job_gets_the_number_of_one_that_is_forgotten(store: Store, clock: Tu
 def test_a_transaction_forgets_no_more_than_it_may_and_a_round_all(store: Store, clock: TurnedClock) -> None:
     pipeline = store.jobs.register(registration("pipeline")).id
     store.projects.declare(pipeline, "flights", declaration("first", pipelines=["delays"]))
-    store.runs.report(pipeline, [report(store, f"run-{n}") for n in range(AT_ONCE + 20)])
+    store.runs.report(pipeline, [report(store, f"run-{n}") for n in range(BATCH_ROWS + 20)])
     clock.turn(DAY)
     before = seen(store)
     assert store.prune(lambda connection: pipeline_runs(connection, store.now(), 7)) == 7
     assert store.prune(lambda connection: ended_jobs(connection, store.now(), 7)) == 0
-    assert Pruner(store, 0.5).prune() == AT_ONCE + 13
+    assert Pruner(store, 0.5).prune() == BATCH_ROWS + 13
     assert (count(store, runs), seen(store).totals) == (0, before.totals)
 
 

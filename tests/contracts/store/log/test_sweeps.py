@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from headrace.core.ledger.counters import StreamCounters
 from headrace.core.ordering.handling import OrderedEvent
 from headrace.store import Store
-from headrace.store.control.declarations import forget
+from headrace.store.control.declarations import delete_staged
 from headrace.store.control.stream_reports import counter_columns
 from headrace.store.custody import backlog, redrive
 from headrace.store.db import slices
@@ -21,7 +21,7 @@ from headrace.store.dead_letters import pipelines, texts
 from headrace.store.keyring import Keyring
 from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.retention import retention
-from headrace.store.retention.event_log import discarded_letters
+from headrace.store.retention.event_log import discarded_pipeline_dead_letters
 from headrace.store.retention.pruner import Pruner
 from headrace.store.secrets import rotation
 from headrace.store.tables.control import jobs, staged_triggers, stream_reports, triggers
@@ -32,7 +32,7 @@ from headrace.store.tables.pipelines import redeliveries, runs
 from headrace.store.tables.task_runs import task_runs
 from headrace.store.tables.webhooks import webhooks
 from headrace.store.task_runs.earlier_events import SCOPE
-from headrace.store.task_runs.sweep import CLAIMS_AT_ONCE, STEPS_AT_ONCE
+from headrace.store.task_runs.sweep import BATCH_CLAIMS, BATCH_STEPS
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.pipeline_dead_letters import PipelineDeadLetterSelection
 from headrace.wire.secrets import RotateSecrets
@@ -104,8 +104,8 @@ SWEPT: list[tuple[Sweep, Table, Callable[[int, str], dict[str, Any]]]] = [
     (retention.pipeline_runs, runs, run_rows),
     (retention.ended_task_runs, task_runs, task_run_rows),
     (retention.discarded_dead_letters, dead_letters, letter_rows),
-    (discarded_letters, pipeline_letter_rows, pipeline_letter),
-    (retention.letter_actions, dead_letter_actions, action_rows),
+    (discarded_pipeline_dead_letters, pipeline_letter_rows, pipeline_letter),
+    (retention.old_dead_letter_actions, dead_letter_actions, action_rows),
 ]
 
 
@@ -126,7 +126,7 @@ def test_a_round_of_retention_goes_on_after_a_short_slice(store: Store, clock: T
 def test_whole_texts_of_letters_are_deleted_a_few_in_a_transaction(
     store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "MAX_SHOWN_CHARS", 100)
+    monkeypatch.setattr(texts, "MAX_PREVIEW_CHARS", 100)
     bury(owner, *(letter(f"l{n}", raw=LARGE) for n in range(5)))
     store.dead_letters.discard(some(every=True))
     clock.turn(1)
@@ -153,7 +153,7 @@ def test_reports_of_ended_jobs_are_summed_up_in_slices(store: Store) -> None:
     assert rows_of_each_transaction(store, retention.ended_jobs) == [7, 7, 1], "two slices of reports, then the rest and their job"
     with store.reading() as connection:
         left = connection.execute(select(stream_reports.c.job_id, stream_reports.c.read)).all()
-    assert left == [(retention.FORGOTTEN, 1)] * 20
+    assert left == [(retention.DELETED_JOBS, 1)] * 20
 
 
 def backlog_of(store: Store, owner: Holder, sizes: list[int]) -> None:
@@ -207,7 +207,7 @@ def test_letters_are_acted_on_in_slices_and_one_action_is_written_down(store: St
 
 
 def test_many_small_letters_are_acted_on_in_slices(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redrive, "LETTERS_AT_ONCE", 4)
+    monkeypatch.setattr(redrive, "BATCH_DEAD_LETTERS", 4)
     bury(owner, *(letter(f"l{n}") for n in range(10)))
     seen = commits(store)
     done = store.dead_letters.redrive(some(every=True))
@@ -218,7 +218,7 @@ def test_many_small_letters_are_acted_on_in_slices(store: Store, owner: Holder, 
 def test_letters_of_a_filter_that_somebody_else_acted_on_are_left_alone(
     store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redrive, "LETTERS_AT_ONCE", 2)
+    monkeypatch.setattr(redrive, "BATCH_DEAD_LETTERS", 2)
     bury(owner, *(letter(f"l{n}") for n in range(5)))
     chosen = redrive._chosen
 
@@ -243,7 +243,7 @@ def test_letters_of_pipelines_are_acted_on_in_slices(store: Store) -> None:
 
 
 def test_many_letters_of_pipelines_are_acted_on_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines, "LETTERS_AT_ONCE", 4)
+    monkeypatch.setattr(pipelines, "BATCH_DEAD_LETTERS", 4)
     fill(store, pipeline_letter_rows, [pipeline_letter(n, "x") | {"state": "open"} for n in range(1, 10)])
     seen = commits(store)
     assert store.pipeline_dead_letters.act("discard", PipelineDeadLetterSelection(pipeline="d", limit=9)).count == 9
@@ -288,12 +288,12 @@ def test_rows_of_a_removed_webhook_are_bounded_in_rows_and_bytes(store: Store) -
 def test_pages_of_a_declaration_are_forgotten_a_few_in_a_transaction(store: Store) -> None:
     facts = {"declaration": "d", "project": "p", "classpath": "c", "queue": "q", "priority": 0, "staged": 0}
     fill(store, staged_triggers, [facts | {"name": f"t{n}", "kwargs": LARGE} for n in range(5)])
-    assert rows_of_each_transaction(store, lambda connection, now, most: forget(connection, "d", most)) == [2, 2, 1]
+    assert rows_of_each_transaction(store, lambda connection, now, most: delete_staged(connection, "d", most)) == [2, 2, 1]
 
 
 def test_secrets_are_sealed_anew_a_few_in_a_transaction(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = Fernet.generate_key().decode(), Fernet.generate_key().decode()
-    sealed = Keyring([old]).seal("{}" + " " * 7_000)
+    sealed = Keyring([old]).encrypt("{}" + " " * 7_000)
     facts = {"project": "p", "classpath": "c", "queue": "q", "state": "removed", "declared": 0}
     facts |= dict.fromkeys(("failures", "fired", "rejected", "epoch"), 0)
     fill(store, triggers, [facts | {"name": f"t{n}", "kwargs": sealed} for n in range(5)])
@@ -304,7 +304,7 @@ def test_secrets_are_sealed_anew_a_few_in_a_transaction(store: Store, monkeypatc
         rotated.append(batch.rotated)
         after = batch.after or ""
     assert rotated == [2, 2, 1]
-    monkeypatch.setattr(rotation, "AT_ONCE", 3)
+    monkeypatch.setattr(rotation, "BATCH_ROWS", 3)
     assert store.rotation.batch(RotateSecrets()).current == 2, "a second time there is nothing to do"
 
 
@@ -328,11 +328,11 @@ def sweep_all(store: Store) -> list[int]:
 
 
 def test_runs_that_time_out_together_end_in_slices(store: Store, clock: TurnedClock) -> None:
-    many = 2 * STEPS_AT_ONCE + 5
+    many = 2 * BATCH_STEPS + 5
     for number in range(many):
         start(store, number, timeout=60)
     clock.turn(61)
-    assert sweep_all(store)[:3] == [STEPS_AT_ONCE, 2 * STEPS_AT_ONCE, many]
+    assert sweep_all(store)[:3] == [BATCH_STEPS, 2 * BATCH_STEPS, many]
 
 
 def test_runs_with_large_arguments_are_claimed_a_few_in_a_transaction(store: Store) -> None:
@@ -344,7 +344,7 @@ def test_runs_with_large_arguments_are_claimed_a_few_in_a_transaction(store: Sto
         claim = ClaimRuns(capacity=10, tasks=["t"], running=[run_id for claimed_runs in claimed for run_id in claimed_runs])
         claimed.append([run.run_id for run in store.task_runs.claim(worker, claim).runs])
     assert claimed == [["r0000", "r0001"], ["r0002", "r0003"], ["r0004"]]
-    assert CLAIMS_AT_ONCE < 1_000, "a worker may ask for so many"
+    assert BATCH_CLAIMS < 1_000, "a worker may ask for so many"
 
 
 def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(store: Store, owner: Holder) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.store.custody.subscriber_sets import KEPT
-from headrace.store.retention.pruner import AT_ONCE
+from headrace.store.custody.subscriber_sets import MAX_UNMERGED_SETS
+from headrace.store.retention.pruner import BATCH_ROWS
 from support.processes.store import DATABASES, database_url
 from support.year.kit import Day, Shape, Year, steady_from
 
 DAYS = 12
 BOUNDS = {
-    "rows: subscriber sets": 2 * KEPT + 20,  # they are merged in bulk
+    "rows: subscriber sets": 2 * MAX_UNMERGED_SETS + 20,  # they are merged in bulk
     "rows: books": 4,  # one is of all task runs that have ended
     "rows: triggers": 30,  # the last stays, whatever it was
 }
@@ -31,9 +31,9 @@ def test_nothing_grows_after_the_time_of_retention(kind: str, tmp_path: Path) ->
     assert late.figures["rows: task runs"] < 2 * shape.runs
     assert late.figures["heartbeat bytes"] <= early.figures["heartbeat bytes"] * 1.1  # counters have more digits
     assert late.figures["heartbeat answer bytes"] <= early.figures["heartbeat answer bytes"] * 1.1
-    assert deleted(days, "ended task runs") > AT_ONCE, "more than one transaction deletes"
+    assert deleted(days, "ended task runs") > BATCH_ROWS, "more than one transaction deletes"
 
 
 def deleted(days: list[Day], name: str) -> int:
     """Return how many rows, at most, the transactions of one kind deleted on the last day."""
-    return AT_ONCE * sum(step.name == name for step in days[-1].retention)
+    return BATCH_ROWS * sum(step.name == name for step in days[-1].retention)

@@ -15,12 +15,12 @@ from headrace.store.db import slices
 from headrace.store.log.append import UnresolvedBatch, prepare
 from headrace.store.tables.log import events
 from headrace.store.tables.task_runs import task_runs
-from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.store.task_runs.sweep import BATCH_STEPS
 from headrace.wire.custody.events import EventBatch
 from headrace.wire.task_runs import AwaitedTrigger, ClaimRuns, StartRun, WaitCondition
 from support.processes.store import Holder, event, holder, registration
 
-MANY = 2 * STEPS_AT_ONCE + 5
+MANY = 2 * BATCH_STEPS + 5
 
 
 def waiting_runs(store: Store, count: int, text: str = "") -> Holder:
@@ -67,7 +67,7 @@ def test_a_batch_for_many_runs_is_delivered_a_few_in_a_transaction(store: Store)
     owner = waiting_runs(store, MANY)
     seen = continued(store)
     assert owner.append(*one_for_each(owner).events) == ["stored"] * MANY
-    assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
+    assert [count for count in seen if count] == [BATCH_STEPS, BATCH_STEPS, 5]
     assert (scheduled(store), in_the_log(store)) == (MANY, 0)
     assert owner.append(*one_for_each(owner).events) == ["duplicate"] * MANY
 
@@ -96,7 +96,7 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(sto
         answer = store._database.collect(store.log._append, prepare(owner.job_id, batch)).result()
         assert isinstance(answer, UnresolvedBatch)
         delivered |= answer.delivered
-    assert scheduled(store) == len(delivered) == transactions * STEPS_AT_ONCE
+    assert scheduled(store) == len(delivered) == transactions * BATCH_STEPS
     again = owner.append(*batch.events)
     assert again == ["duplicate" if item.firings[0] in delivered else "stored" for item in batch.events]
     assert (scheduled(store), in_the_log(store)) == (MANY, 0)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, select
 
 from headrace.store import Store
-from headrace.store.control import balancing, declarations, holdings, leases, projects
+from headrace.store.control import balancing, declarations, held_leases, leases, projects
 from headrace.store.tables.control import triggers
 from headrace.triggerer.supervisor.held_leases import HeldLeases
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
@@ -29,8 +29,8 @@ class Died(Exception):
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "MAX_CHANGED", SLICE)
-    monkeypatch.setattr(holdings, "MAX_CHANGES", 4)
-    monkeypatch.setattr(declarations, "AT_ONCE", SLICE)
+    monkeypatch.setattr(held_leases, "MAX_CHANGES", 4)
+    monkeypatch.setattr(declarations, "MAX_SLICE_TRIGGERS", SLICE)
 
 
 def declared(store: Store, stream: str | None = "folder") -> int:
@@ -82,7 +82,7 @@ def load_dying(store: Store, monkeypatch: pytest.MonkeyPatch, job_id: int, work:
 def test_a_claim_that_stops_half_way_is_finished_by_its_job_and_by_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     declared(store)
     first, other = join(store), join(store)
-    load_dying(store, monkeypatch, first, "claim", 2)
+    load_dying(store, monkeypatch, first, "acquire", 2)
     assert holders(store) == {first: set(range(1, 7)), None: set(range(7, 11))}
     assert store.triggers.load(other, LoadTriggers(capacity=100)).leases == []
     answer = store.triggers.load(first, LoadTriggers(capacity=100))
@@ -101,7 +101,7 @@ def test_of_two_jobs_that_decided_to_claim_a_stream_one_gets_all(store: Store) -
         (other, [7]),
         (first, [7, 8, 9, 10]),
     ]:
-        store.write(partial(leases.claim, job_id=job_id, project="flights", trigger_ids=ids, now=store.now()))
+        store.write(partial(leases.acquire, job_id=job_id, project="flights", trigger_ids=ids, now=store.now()))
     assert holders(store) == {first: ALL}
 
 
@@ -110,13 +110,13 @@ def test_a_stream_that_another_job_has_yet_to_stop_is_not_claimed(store: Store) 
     first, other = join(store), join(store)
 
     def revoked(connection: Connection) -> None:
-        leases.claim(connection, first, "flights", [1], store.now())
+        leases.acquire(connection, first, "flights", [1], store.now())
         leases.revoke(connection, [1])
-        leases.claim(connection, other, "flights", [1, 2, 3], store.now())
+        leases.acquire(connection, other, "flights", [1, 2, 3], store.now())
 
     store.write(revoked)
     assert holders(store) == {None: ALL}
-    store.write(partial(leases.claim, job_id=first, project="flights", trigger_ids=[1, 2], now=store.now()))
+    store.write(partial(leases.acquire, job_id=first, project="flights", trigger_ids=[1, 2], now=store.now()))
     assert holders(store) == {first: {1, 2}, None: ALL - {1, 2}}
 
 
@@ -127,7 +127,7 @@ def test_a_claim_after_the_job_was_told_to_drain_claims_nothing(store: Store, mo
 
     def decided(self: balancing.Balancer, job_id: int, project: str) -> balancing.Decision:
         found = decide(self, job_id, project)
-        store.jobs.want(job_id, "drain")
+        store.jobs.set_desired_state(job_id, "drain")
         return found
 
     monkeypatch.setattr(balancing.Balancer, "_decide", decided)
@@ -139,9 +139,9 @@ def test_giving_back_that_stops_half_way_goes_on(store: Store, monkeypatch: pyte
     first, other = join(store), join(store)
     store.triggers.load(first, LoadTriggers(capacity=100))
     store.triggers.load(other, LoadTriggers(capacity=100))
-    store.jobs.want(first, "drain")
-    load_dying(store, monkeypatch, first, "give_back", 1)
-    store.jobs.want(first, "run")  # also where it is not wanted any more: a part of the stream may have been stopped
+    store.jobs.set_desired_state(first, "drain")
+    load_dying(store, monkeypatch, first, "request_release", 1)
+    store.jobs.set_desired_state(first, "run")  # also where it is not wanted any more: a part of the stream may have been stopped
     answer = store.triggers.load(first, LoadTriggers(capacity=100))
     assert set(answer.revoked) == ALL
     store.triggers.cleanup(first, CleanupTriggers(trigger_ids=[1, 2, 3]))
@@ -157,7 +157,7 @@ def test_what_a_job_has_stopped_is_freed_in_slices(store: Store, monkeypatch: py
     owner = holder(store)
     gone = CleanupTriggers(trigger_ids=sorted(ALL))
     with monkeypatch.context() as patched:
-        patched.setattr(leases, "let_go", dying_after(2, leases.let_go))
+        patched.setattr(leases, "release", dying_after(2, leases.release))
         with pytest.raises(Died):
             store.triggers.cleanup(owner.job_id, gone)
     assert len(holders(store)[owner.job_id]) == MANY - 2 * SLICE
@@ -188,7 +188,7 @@ def test_what_an_ended_job_still_holds_is_freed_by_whoever_loads_next(store: Sto
     declared(store)
     owner = holder(store)
     with monkeypatch.context() as patched:
-        patched.setattr(leases, "release", dying_after(slices, leases.release))
+        patched.setattr(leases, "release_ended", dying_after(slices, leases.release_ended))
         with pytest.raises(Died):
             store.jobs.complete(owner.job_id, CompleteJob(state="succeeded"))
     assert len(holders(store)[owner.job_id]) == MANY - SLICE * slices

@@ -106,10 +106,10 @@ def test_blocks_go_with_the_last_of_their_events(store: Store, most: int) -> Non
     store.runs.report(job, [report(2, seqs=[(5, 6)], state="failed", dead_letter="l")])
     old = AgeLimit(before=2**62, head=2**62, next_head=2**62, received=0, keys=0)
     after = 0
-    while not (swept := store.write(partial(logged_events, old=old, most=500, after=after))).done:
+    while not (swept := store.write(partial(logged_events, old=old, limit=500, after=after))).done:
         after = swept.position
     deleted = []
-    while gone := store.write(partial(event_positions.positions, before=0, most=most)):
+    while gone := store.write(partial(event_positions.positions, before=0, limit=most)):
         assert gone <= most
         deleted.append(gone)
     assert sum(deleted) == 3

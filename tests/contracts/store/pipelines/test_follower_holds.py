@@ -45,7 +45,7 @@ def test_a_plan_takes_runs_back_in_the_transaction_that_stores_their_events(stor
 def test_unsettled_letters_are_those_that_are_neither_settled_nor_discarded(
     store: Store, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipelines, "PAGE_LETTERS", page)
+    monkeypatch.setattr(pipelines, "PAGE_DEAD_LETTERS", page)
     job = scope(store)
     store.plans.store(job, "s", plan(1, *(planned(n, n) for n in range(8)), planned(8, 8, pipeline="q")))
     failed = [report(1, n, state="failed", error="no", dead_letter=f"letter {n}", seqs=[(n, n)]) for n in range(8)]
@@ -57,14 +57,14 @@ def test_unsettled_letters_are_those_that_are_neither_settled_nor_discarded(
     found = list[ScopeDeadLetter]()
     after: str | None = ""
     while after is not None:
-        part = store.plans.letters(job, "s", "p", after)
+        part = store.plans.dead_letters(job, "s", "p", after)
         assert len(part.dead_letters) <= page
         found += part.dead_letters
         after = part.after
     assert [(letter.id, letter.seqs) for letter in found] == [(f"letter {n}", [(n, n)]) for n in (0, 2, 3, 5, 6, 7)]
     store.jobs.complete(job, CompleteJob(state="failed"))
     with pytest.raises(Fenced):
-        store.plans.letters(job, "s", "p", "")
+        store.plans.dead_letters(job, "s", "p", "")
 
 
 def test_leaders_are_found_by_key_with_the_triggers_that_fired_at_first(store: Store) -> None:

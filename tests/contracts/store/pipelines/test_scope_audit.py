@@ -8,7 +8,7 @@ import pytest
 
 from headrace.store import Store
 from headrace.store.queries import scope_audit
-from headrace.store.queries.scope_audit import ledger_firings, ledger_letters, ledger_runs, scope_ledger
+from headrace.store.queries.scope_audit import ledger_dead_letters, ledger_firings, ledger_runs, scope_ledger
 from headrace.store.tables.log import firings
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport
@@ -44,7 +44,7 @@ def all_letters(store: Store) -> list[LedgerDeadLetter]:
     after: str | None = ""
     while after is not None:
         with store.reading() as connection:
-            page = ledger_letters(connection, "s", after)
+            page = ledger_dead_letters(connection, "s", after)
         found += page.dead_letters
         after = page.after
     return found

@@ -53,7 +53,7 @@ def kept_events(store: Store) -> list[int]:
     """Forget the log's events as if all were old; return what is left."""
     old = AgeLimit(before=2**62, head=2**62, next_head=2**62, received=0, keys=0)
     after = 0
-    while not (swept := store.write(partial(logged_events, old=old, most=500, after=after))).done:
+    while not (swept := store.write(partial(logged_events, old=old, limit=500, after=after))).done:
         after = swept.position
     with store.reading() as connection:
         return list(connection.execute(select(events.c.seq).order_by(events.c.seq)).scalars())
@@ -118,10 +118,10 @@ def test_what_a_scope_leaves_is_deleted_in_slices_that_an_end_of_the_api_does_no
         monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 250)
     delete, sizes = ledger_deletion.delete_ledgers, list[int]()
 
-    def dying(connection: Connection, most: int) -> int:
+    def dying(connection: Connection, limit: int) -> int:
         if len(sizes) == 2:
             raise RuntimeError("the api dies here")
-        sizes.append(delete(connection, most))
+        sizes.append(delete(connection, limit))
         return sizes[-1]
 
     monkeypatch.setattr("headrace.store.pipelines.scopes.delete_ledgers", dying)

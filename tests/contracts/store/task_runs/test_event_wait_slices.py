@@ -19,12 +19,12 @@ from headrace.store.tables.ordering import ordering_events
 from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.store.task_runs import event_waits, wait_terms
 from headrace.store.task_runs.event_waits import EventWaits
-from headrace.store.task_runs.sweep import STEPS_AT_ONCE
+from headrace.store.task_runs.sweep import BATCH_STEPS
 from headrace.store.task_runs.wait_terms import Wait, WaitIndex
 from headrace.wire.task_runs import AwaitedEvent, ClaimedRun, ClaimRuns, DeferRun, StartRun, WaitCondition
 from support.processes.store import Holder, TurnedClock, event, holder, registration
 
-MANY = 2 * STEPS_AT_ONCE + 5
+MANY = 2 * BATCH_STEPS + 5
 
 
 class Died(Exception):
@@ -38,7 +38,7 @@ def owner(store: Store) -> Holder:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 7)
+    monkeypatch.setattr(event_waits, "MAX_EXAMINED_RUNS", 7)
 
 
 def wait_for(store: Store, run_id: str, text: str = "", **fields: Any) -> None:
@@ -90,13 +90,13 @@ def stopping_after(transactions: int) -> Callable[[], bool]:
 
 
 def test_runs_that_wait_for_one_event_go_on_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 500)
+    monkeypatch.setattr(event_waits, "MAX_EXAMINED_RUNS", 500)
     for n in range(MANY):
         wait_for(store, f"r{n:03}")
     owner.append(event("a", *owner.epochs.keys()))
     claims, seen = taken(store.event_waits), steps(store)
     assert store.event_waits.hand(claims) == MANY
-    assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
+    assert [count for count in seen if count] == [BATCH_STEPS, BATCH_STEPS, 5]
     assert (scheduled(store), open_events(store)) == (MANY, 0)
 
 
@@ -111,13 +111,13 @@ def test_runs_with_large_arguments_go_on_fewer_in_a_transaction(store: Store, ow
 
 
 def test_events_for_a_run_each_share_transactions(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 500)
+    monkeypatch.setattr(event_waits, "MAX_EXAMINED_RUNS", 500)
     for n in range(MANY):
         wait_for(store, f"r{n:03}", id=f"e{n}")
     owner.append(*(event(f"e{n}", *owner.epochs.keys(), follows=f"e{n - 1}" if n else None) for n in range(MANY)))
     claims, seen = taken(store.event_waits), steps(store)
     assert store.event_waits.hand(claims) == MANY
-    assert [count for count in seen if count] == [STEPS_AT_ONCE, STEPS_AT_ONCE, 5]
+    assert [count for count in seen if count] == [BATCH_STEPS, BATCH_STEPS, 5]
 
 
 def test_runs_that_do_not_want_the_event_are_looked_at_a_few_in_a_transaction(store: Store, owner: Holder) -> None:
@@ -150,7 +150,7 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
         store.event_waits.hand(taken(store.event_waits), die)
     done = scheduled(store)
     assert done == 7 * transactions
-    other = EventWaits(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.commit_signal, store.ages)
     assert taken(other) == [], "its lease is not over"
     clock.turn(31)
     assert other.hand(taken(other)) == 35 - done
@@ -162,7 +162,7 @@ def test_an_api_that_ends_gives_back_what_is_left(store: Store, owner: Holder) -
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()), event("b", *owner.epochs.keys(), follows="a"))
     assert store.event_waits.hand(taken(store.event_waits), stopping_after(2)) == 14
-    other = EventWaits(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.commit_signal, store.ages)
     claims = taken(other)
     assert [claim.attempts for claim in claims] == [1, 1]
     assert other.hand(claims) == 21
@@ -209,7 +209,7 @@ def test_a_second_api_that_has_the_event_since_ends_the_first(store: Store, owne
     for n in range(35):
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()))
-    other = EventWaits(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.commit_signal, store.ages)
     gone = 0
 
     def overtaken() -> bool:
@@ -230,7 +230,7 @@ def wait_by(store: Store, run_id: str, *patterns: str) -> None:
 
 
 def test_runs_with_many_patterns_are_compared_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_waits, "WAITS_AT_ONCE", 500)
+    monkeypatch.setattr(event_waits, "MAX_EXAMINED_RUNS", 500)
     monkeypatch.setattr(wait_terms, "MAX_PATTERNS", 10)
     for n in range(9):
         wait_by(store, f"r{n}", "le*s", "x*", "*y", "*z")
@@ -263,7 +263,7 @@ def test_an_api_that_dies_between_two_slices_of_patterns_loses_and_repeats_nothi
     owner.append(event("a", *owner.epochs.keys()))
     store.event_waits.hand(taken(store.event_waits), stopping_after(transactions))
     clock.turn(31)
-    other = EventWaits(store._database, store.task_runs.bell, store.ages)
+    other = EventWaits(store._database, store.task_runs.commit_signal, store.ages)
     other.hand(taken(other))
     assert (had(store), open_events(store)) == ({f"r{n}": 1 for n in range(1, 9, 2)}, 0)
 

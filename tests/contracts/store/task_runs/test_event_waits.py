@@ -19,7 +19,7 @@ from headrace.store.queries.task_runs import task_run
 from headrace.store.tables.control import triggers
 from headrace.store.tables.task_runs import event_wait_terms
 from headrace.store.task_runs import earlier_events, task_runs
-from headrace.store.task_runs.earlier_events import STRETCH
+from headrace.store.task_runs.earlier_events import MAX_SCANNED_EVENTS
 from headrace.store.task_runs.event_waits import EventWaits
 from headrace.store.task_runs.wait_terms import waits_for
 from headrace.wire.custody.events import EventItem
@@ -217,7 +217,7 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
     coming = [event(id, legs, follows=leader) for id, leader in leaders.items()]
     chance.shuffle(coming)
     coming += chance.sample(coming, 5)
-    apis = [store.event_waits, EventWaits(store._database, store.task_runs.bell, store.ages)]
+    apis = [store.event_waits, EventWaits(store._database, store.task_runs.commit_signal, store.ages)]
     hands: list[tuple[EventWaits, Any]] = []
     runs.start()
     got: list[str] = []
@@ -251,7 +251,7 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
     assert store.event_waits.take() is None
 
 
-@pytest.mark.parametrize("others", [1, 600, STRETCH + 600])
+@pytest.mark.parametrize("others", [1, 600, MAX_SCANNED_EVENTS + 600])
 def test_what_came_before_the_run_could_wait_is_found_among_any_number_of_others(store: Store, feed: Feed, runs: Runs, others: int) -> None:
     legs = feed.ids["legs.a"]
     runs.start("idle", on="nothing")  # the scope reads on for another's sake

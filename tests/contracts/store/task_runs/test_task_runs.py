@@ -14,7 +14,7 @@ from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events
-from headrace.store.task_runs.sweep import AT_ONCE
+from headrace.store.task_runs.sweep import BATCH_TRIGGERS
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers, TriggerFailure
 from headrace.wire.task_runs import (
@@ -330,7 +330,7 @@ def test_a_run_that_nobody_knows_is_not_found(store: Store) -> None:
 
 def test_the_bell_rings_for_what_others_wait_for(store: Store) -> None:
     rung: list[str] = []
-    store.task_runs.bell.listen(lambda: rung.append("rung"))
+    store.task_runs.commit_signal.listen(lambda: rung.append("rung"))
     worker, owner = deferred(store)
     begun = len(rung)
     assert begun >= 2
@@ -356,7 +356,7 @@ def fail(store: Store, owner: Holder, number: int = 1) -> str:
 def test_a_run_whose_trigger_is_parked_fails_with_its_exception_and_traceback(store: Store) -> None:
     _, owner = deferred(store)
     rung = Event()
-    forget = store.task_runs.bell.listen(rung.set)
+    forget = store.task_runs.commit_signal.listen(rung.set)
     number = 1
     while fail(store, owner, number) != "parked":
         assert the_state(store) == "deferred"
@@ -395,7 +395,8 @@ def test_the_timeout_callback_is_called_also_where_the_trigger_failed(store: Sto
 def test_triggers_that_nothing_waits_on_are_deleted_a_bounded_number_at_a_time(store: Store) -> None:
     ended = {"classpath": "c", "kwargs": "{}", "queue": "default", "state": "removed", "failures": 0, "fired": 0, "rejected": 0}
     rows = [
-        ended | {"project": PROJECT, "name": f"run:{n}/1", "run_id": f"{n}", "epoch": 1, "declared": 0} for n in range(2 * AT_ONCE + 10)
+        ended | {"project": PROJECT, "name": f"run:{n}/1", "run_id": f"{n}", "epoch": 1, "declared": 0}
+        for n in range(2 * BATCH_TRIGGERS + 10)
     ]
     store.prune(lambda connection: connection.execute(insert(triggers), rows).rowcount)
     left = []
@@ -403,4 +404,4 @@ def test_triggers_that_nothing_waits_on_are_deleted_a_bounded_number_at_a_time(s
         assert (store.task_runs.sweep() is not None) is more, "it is to be called again at once while there are more"
         with store.reading() as connection:
             left.append(connection.execute(select(func.count()).select_from(triggers)).scalar_one())
-    assert left == [AT_ONCE + 10, 10, 0]
+    assert left == [BATCH_TRIGGERS + 10, 10, 0]

@@ -37,7 +37,7 @@ class _Known(NamedTuple):
     states: States
 
 
-class _Told(NamedTuple):
+class _Sent(NamedTuple):
     """The leases that the last answer sent to a job."""
 
     revision: str
@@ -58,7 +58,7 @@ class HeldLeases:
         self._database = database
         self._lock = Lock()
         self._known: dict[int, _Known] = {}
-        self._told: dict[int, _Told] = {}
+        self._sent: dict[int, _Sent] = {}
         self._whole: dict[int, _Whole] = {}
 
     def all(self, job_id: int) -> TriggersLoaded:
@@ -83,7 +83,7 @@ class HeldLeases:
         """Return the changes for the job since a revision, as many as one answer holds."""
         now = self._read(job_id)
         with self._lock:
-            last_response = self._told.get(job_id)
+            last_response = self._sent.get(job_id)
             whole = last_response is None or last_response.revision != since
             before: States = {} if last_response is None or whole else last_response.states
             if now is before:
@@ -98,7 +98,7 @@ class HeldLeases:
                 for one in missing:
                     del after[one]
             revision = secrets.token_hex(8)
-            _remember(self._told, job_id, _Told(revision, after))
+            _remember(self._sent, job_id, _Sent(revision, after))
         return _answer(changed, missing, revision=revision, whole=whole, more=more)
 
     def _read(self, job_id: int) -> States:
@@ -122,10 +122,10 @@ def _remember(of_jobs: dict[int, T], job_id: int, what: T) -> None:
         del of_jobs[next(iter(of_jobs))]
 
 
-def _answer(changed: Mapping[int, int], gone: Iterable[int], *, revision: str, whole: bool, more: bool) -> TriggersLoaded:
+def _answer(changed: Mapping[int, int], removed: Iterable[int], *, revision: str, whole: bool, more: bool) -> TriggersLoaded:
     held = [_lease(one, state) for one, state in changed.items() if state > 1]
     return TriggersLoaded.model_construct(
-        leases=held, revoked=_revoked(changed.items()), removed=list(gone), revision=revision, whole=whole, more=more
+        leases=held, revoked=_revoked(changed.items()), removed=list(removed), revision=revision, whole=whole, more=more
     )
 
 
