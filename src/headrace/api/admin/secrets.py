@@ -27,10 +27,7 @@ def connections(store: StoreOf) -> wire.ConnectionList:
 @route(router, calls.GET_CONNECTION)
 def connection(id: Name, store: StoreOf) -> wire.ConnectionSummary:
     """Return one connection. Secrets are masked."""
-    connections = store.secrets.connection_summaries(id)
-    if not connections:
-        raise _missing("connection", id)
-    return connections[0]
+    return store.secrets.connection_summary(id)
 
 
 @route(router, calls.SET_CONNECTION)
@@ -42,8 +39,7 @@ def set_connection(id: Name, given: wire.SetConnection, store: StoreOf) -> None:
 @route(router, calls.REMOVE_CONNECTION)
 def remove_connection(id: Name, store: StoreOf) -> None:
     """Delete a connection."""
-    if not store.secrets.remove_connection(id):
-        raise _missing("connection", id)
+    store.secrets.remove_connection(id)
 
 
 @route(router, calls.LIST_VARIABLES)
@@ -55,10 +51,7 @@ def variables(store: StoreOf) -> wire.VariableList:
 @route(router, calls.GET_VARIABLE)
 def variable(key: Name, store: StoreOf) -> wire.VariableSummary:
     """Return one variable. A secret value is masked."""
-    variables = store.secrets.variable_summaries(key)
-    if not variables:
-        raise _missing("variable", key)
-    return variables[0]
+    return store.secrets.variable_summary(key)
 
 
 @route(router, calls.SET_VARIABLE)
@@ -70,8 +63,7 @@ def set_variable(key: Name, given: wire.SetVariable, store: StoreOf) -> None:
 @route(router, calls.REMOVE_VARIABLE)
 def remove_variable(key: Name, store: StoreOf) -> None:
     """Delete a variable."""
-    if not store.secrets.remove_variable(key):
-        raise _missing("variable", key)
+    store.secrets.remove_variable(key)
 
 
 @route(router, calls.ROTATE_SECRETS)
@@ -100,7 +92,3 @@ def revoke_token(id: Name, store: StoreOf, tokens: TokensOf) -> None:
     if not store.api_tokens.revoke(id):
         raise Refusal(404, "not-found", f"There is no token '{id}'.", hint="See what there is with: headrace tokens list")
     tokens.revoked |= {id}
-
-
-def _missing(what: str, name: str) -> Refusal:
-    return Refusal(404, "not-found", f"There is no {what} '{name}'.", hint=f"See what there is with: headrace {what}s list")

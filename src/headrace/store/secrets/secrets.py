@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import Column, Connection, Row, Table, delete, insert, select, update
 
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
@@ -24,6 +25,18 @@ from headrace.wire.secrets import (
 )
 
 
+class _Kind(NamedTuple):
+    """One kind of secret: its table, the column of its key, and its name in messages."""
+
+    table: Table
+    key: Column[str]
+    noun: str
+
+
+_CONNECTION: Final = _Kind(connections, connections.c.id, "connection")
+_VARIABLE: Final = _Kind(variables, variables.c.key, "variable")
+
+
 class Secrets:
     """The connections and variables of one database."""
 
@@ -33,21 +46,19 @@ class Secrets:
     def set_connection(self, id: str, request: SetConnection) -> None:
         """Store a connection; replace one with the same id."""
         fields = ConnectionFields.model_validate(request.model_dump(exclude={"description"}))
-        columns = {"kind": request.kind, "value": self._encrypt(fields.model_dump_json()), "description": request.description}
-        self._set(connections, "id", id, columns)
+        self._set(_CONNECTION, id, fields.model_dump_json(), {"kind": request.kind, "description": request.description})
 
     def set_variable(self, key: str, request: SetVariable) -> None:
         """Store a variable; replace one with the same key."""
-        columns = {"value": self._encrypt(request.value), "secret": request.secret, "description": request.description}
-        self._set(variables, "key", key, columns)
+        self._set(_VARIABLE, key, request.value, {"secret": request.secret, "description": request.description})
 
-    def remove_connection(self, id: str) -> bool:
-        """Delete a connection; return whether it existed."""
-        return self._remove(connections, "id", id)
+    def remove_connection(self, id: str) -> None:
+        """Delete a connection. Raises `ApiRefused` if no connection has this id."""
+        self._remove(_CONNECTION, id)
 
-    def remove_variable(self, key: str) -> bool:
-        """Delete a variable; return whether it existed."""
-        return self._remove(variables, "key", key)
+    def remove_variable(self, key: str) -> None:
+        """Delete a variable. Raises `ApiRefused` if no variable has this key."""
+        self._remove(_VARIABLE, key)
 
     def connection(self, job_id: int, id: str) -> ConnectionValue:
         """Return a connection with its secrets to a running job.
@@ -56,35 +67,28 @@ class Secrets:
             Fenced: The job has ended.
             ApiRefused: No connection has this id, or no key decrypts it.
         """
-        with self._database.reading() as connection:
-            require_running(connection, job_id)
-            row = connection.execute(select(connections).where(connections.c.id == id)).one_or_none()
-        if row is None:
-            raise _missing("connection", id)
-        return ConnectionValue(id=id, **self._fields(row))
+        return ConnectionValue(id=id, **self._fields(self._row(_CONNECTION, id, job_id)))
 
     def variable(self, job_id: int, key: str) -> VariableValue:
         """Return a variable to a running job. Raises as `connection` does."""
-        with self._database.reading() as connection:
-            require_running(connection, job_id)
-            row = connection.execute(select(variables).where(variables.c.key == key)).one_or_none()
-        if row is None:
-            raise _missing("variable", key)
-        return VariableValue(key=key, value=self._value(row), secret=row.secret)
+        row = self._row(_VARIABLE, key, job_id)
+        return VariableValue(key=key, value=self._decrypt(_VARIABLE, row), secret=row.secret)
 
-    def connection_summaries(self, id: str | None = None) -> list[ConnectionSummary]:
-        """Return the connections, or one of them, masked, by id."""
-        chosen = select(connections).order_by(connections.c.id)
-        with self._database.reading() as connection:
-            rows = connection.execute(chosen if id is None else chosen.where(connections.c.id == id)).all()
-        return [self._connection_summary(row) for row in rows]
+    def connection_summaries(self) -> list[ConnectionSummary]:
+        """Return the connections, masked, by id."""
+        return [self._connection_summary(row) for row in self._rows(_CONNECTION)]
 
-    def variable_summaries(self, key: str | None = None) -> list[VariableSummary]:
-        """Return the variables, or one of them, masked, by key."""
-        chosen = select(variables).order_by(variables.c.key)
-        with self._database.reading() as connection:
-            rows = connection.execute(chosen if key is None else chosen.where(variables.c.key == key)).all()
-        return [self._variable_summary(row) for row in rows]
+    def connection_summary(self, id: str) -> ConnectionSummary:
+        """Return one connection, masked. Raises `ApiRefused` if no connection has this id."""
+        return self._connection_summary(self._row(_CONNECTION, id))
+
+    def variable_summaries(self) -> list[VariableSummary]:
+        """Return the variables, masked, by key."""
+        return [self._variable_summary(row) for row in self._rows(_VARIABLE)]
+
+    def variable_summary(self, key: str) -> VariableSummary:
+        """Return one variable, masked. Raises `ApiRefused` if no variable has this key."""
+        return self._variable_summary(self._row(_VARIABLE, key))
 
     def _connection_summary(self, row: Row[Any]) -> ConnectionSummary:
         facts: dict[str, Any] = {"id": row.id, "description": row.description, "updated": moment(row.updated)}
@@ -100,7 +104,7 @@ class Secrets:
         value, problem = MASK, None
         if not row.secret:
             try:
-                value = self._value(row)
+                value = self._decrypt(_VARIABLE, row)
             except ApiRefused as error:
                 problem = f"{error} {error.hint}"
         return VariableSummary(
@@ -108,32 +112,44 @@ class Secrets:
         )
 
     def _fields(self, row: Row[Any]) -> dict[str, Any]:
-        fields: dict[str, Any] = msgspec.json.decode(self._database.keyring.decrypt(row.value, f"connection '{row.id}'"))
-        return fields
+        return msgspec.json.decode(self._decrypt(_CONNECTION, row), type=dict[str, Any])
 
-    def _value(self, row: Row[Any]) -> str:
-        return self._database.keyring.decrypt(row.value, f"variable '{row.key}'")
+    def _decrypt(self, kind: _Kind, row: Row[Any]) -> str:
+        return self._database.keyring.decrypt(row.value, f"{kind.noun} '{getattr(row, kind.key.name)}'")
 
-    def _encrypt(self, text: str) -> str:
-        if not self._database.keyring:
+    def _row(self, kind: _Kind, key: str, job_id: int | None = None) -> Row[Any]:
+        with self._database.reading() as connection:
+            if job_id is not None:
+                require_running(connection, job_id)
+            row = connection.execute(select(kind.table).where(kind.key == key)).one_or_none()
+        if row is None:
+            raise _missing(kind, key)
+        return row
+
+    def _rows(self, kind: _Kind) -> Sequence[Row[Any]]:
+        with self._database.reading() as connection:
+            return connection.execute(select(kind.table).order_by(kind.key)).all()
+
+    def _set(self, kind: _Kind, key: str, text: str, columns: dict[str, Any]) -> None:
+        keyring, now = self._database.keyring, self._database.now()
+        if not keyring:
             raise ApiRefused(
                 "This api has no key to keep secrets under.", hint="Set HEADRACE_FERNET_KEYS.", status=409, problem="unreadable"
             )
-        return self._database.keyring.encrypt(text)
-
-    def _set(self, table: Table, name: str, value: str, columns: dict[str, Any]) -> None:
-        now = self._database.now()
+        values = {"value": keyring.encrypt(text), "updated": now, **columns}
 
         def work(connection: Connection) -> None:
-            changed = connection.execute(update(table).where(table.c[name] == value).values(updated=now, **columns))
-            if not changed.rowcount:
-                connection.execute(insert(table).values(created=now, updated=now, **{name: value}, **columns))
+            if not connection.execute(update(kind.table).where(kind.key == key).values(values)).rowcount:
+                connection.execute(insert(kind.table).values({kind.key.name: key, "created": now, **values}))
 
         self._database.write(work)
 
-    def _remove(self, table: Table, name: str, value: str) -> bool:
-        return self._database.write(lambda connection: bool(connection.execute(delete(table).where(table.c[name] == value)).rowcount))
+    def _remove(self, kind: _Kind, key: str) -> None:
+        if not self._database.write(lambda connection: connection.execute(delete(kind.table).where(kind.key == key)).rowcount):
+            raise _missing(kind, key)
 
 
-def _missing(what: str, name: str) -> ApiRefused:
-    return ApiRefused(f"There is no {what} '{name}'.", hint=f"Set it with: headrace {what}s set {name}", status=404, problem="not-found")
+def _missing(kind: _Kind, key: str) -> ApiRefused:
+    group = f"headrace {kind.noun}s"
+    hint = f"Set it with: {group} set {key}. To see the others: {group} list"
+    return ApiRefused(f"There is no {kind.noun} '{key}'.", hint=hint, status=404, problem="not-found")
