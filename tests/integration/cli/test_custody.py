@@ -152,7 +152,9 @@ def test_the_beginning_of_several_ids_is_refused(owner: Holder) -> None:
     owner.append(dead_letters=[letter(id, position=n) for n, id in enumerate(pair)])
     result = headrace("dead-letters", "redrive", short_id(pair[0])[:4])
     assert isinstance(result.exception, ApiRefused)
-    assert "may be one of 2 dead letters" in str(result.exception)
+    assert "2 dead letters begin with it" in str(result.exception)
+    assert (result.exception.status, result.exception.problem) == (409, "ambiguous")
+    assert all(short_id(id) in (result.exception.hint or "") for id in pair)
     assert told(headrace("dead-letters", "redrive", short_id(pair[0]))) == "1 redriven.\n"
 
 

@@ -23,9 +23,7 @@ class ProblemType(NamedTuple):
 
 
 PROBLEM_TYPES = {
-    "invalid": ProblemType(
-        "Invalid request", (400, 409, 422), "Correct the field or value that `detail` names. Another attempt fails alike."
-    ),
+    "invalid": ProblemType("Invalid request", (400, 422), "Correct the field or value that `detail` names. Another attempt fails alike."),
     "unauthorized": ProblemType(
         "No valid credentials", (401,), "Set `HEADRACE_KEY` to the deployment key, or create a token: `headrace tokens create`."
     ),
@@ -49,7 +47,7 @@ PROBLEM_TYPES = {
     "conflict": ProblemType(
         "Conflict with the stored state",
         (409,),
-        "Do not repeat the request. A driver acquires its scope again; for a table, see the runbook.",
+        "Do not repeat the request: `detail` names what is stored. A driver acquires its scope again; for a table, see the runbook.",
     ),
     "fenced": ProblemType(
         "Fenced by a newer owner",

@@ -43,6 +43,9 @@ def _one(id: str, matches: Sequence[str]) -> str:
     if len(matches) > 1:
         some = ", ".join(short_id(id) for id in matches[:3])
         raise ApiRefused(
-            f"The id {id} may be one of {len(matches)} dead letters: {some}.", hint="Give more of it.", status=409, problem="invalid"
+            f"The id {id} is ambiguous: {len(matches)} dead letters begin with it.",
+            hint=f"Give more of the id: {some}.",
+            status=409,
+            problem="ambiguous",
         )
     return matches[0] if matches else id

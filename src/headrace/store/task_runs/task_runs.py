@@ -139,7 +139,7 @@ class TaskRuns:
             return TaskRunStatus(run_id=created.run_id, state=created.run.state, created=True)
         if (known.project, known.task) != (project, start.task):
             message = f"The run {start.run_id} is one of task '{known.task}' of project '{known.project}'."
-            raise ApiRefused(message, hint="Start this one under another id.", status=409, problem="invalid")
+            raise ApiRefused(message, hint="Start this one under another id.", status=409, problem="conflict")
         return TaskRunStatus(run_id=known.run_id, state=known.run.state)
 
     def _claim(self, connection: Connection, job_id: int, request: ClaimRuns) -> ClaimedRuns:

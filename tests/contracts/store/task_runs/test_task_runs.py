@@ -80,8 +80,9 @@ def test_a_run_is_started_once_for_each_id(store: Store) -> None:
     begun = store.task_runs.start(PROJECT, StartRun(run_id="one", task="submit"))
     again = store.task_runs.start(PROJECT, StartRun(run_id="one", task="submit", kwargs='{"other": 1}'))
     assert (begun.created, again.created, again.state) == (True, False, "scheduled")
-    with pytest.raises(ApiRefused, match="is one of task 'submit'"):
+    with pytest.raises(ApiRefused, match="is one of task 'submit'") as refused:
         store.task_runs.start(PROJECT, StartRun(run_id="one", task="other"))
+    assert (refused.value.status, refused.value.problem) == (409, "conflict")
     assert [run.kwargs for run in Worker(store).claim()] == ["{}"]
 
 
