@@ -12,7 +12,7 @@ from headrace import Debounce, Memory, Project, Window
 from headrace.errors import UsageError
 from headrace.testing import run_project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FEED = Memory("feed")
 

@@ -91,6 +91,7 @@ def test_other_events_at_the_place_of_a_run_are_an_error_in_words(opened: Open, 
     assert len(read(sink, spark)) == 3
 
 
+@pytest.mark.slow
 def test_pipelines_and_projects_share_a_table(opened: Open, spark: SparkSession) -> None:
     """Store A1: `legs-eu` before `legs`."""
     sinks = [opened(), opened(scope="other"), opened(log="other", scope="third"), opened(incarnation="second")]
@@ -375,6 +376,7 @@ def test_a_run_that_failed_is_made_again_beside_later_runs(opened: Open, spark: 
 
 
 @SIZES
+@pytest.mark.slow
 def test_a_driver_that_was_paused_before_its_commit_stores_nothing_after_another_gave_the_run_up(
     opened: Open, spark: SparkSession, events: int
 ) -> None:

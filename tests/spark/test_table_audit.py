@@ -39,7 +39,7 @@ from support.pipelines.run import running, table
 from support.processes.calls import acquire_scope
 from support.processes.store import registration
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 PROJECT = """
 from headrace import Directory, Project

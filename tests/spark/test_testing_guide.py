@@ -24,12 +24,14 @@ def run(folder: Path, guide: str, *names: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_project_of_the_guide_passes_its_tests(tmp_path: Path) -> None:
     run(tmp_path, "testing.md", "project.py", "conftest.py", "test_project.py")
 
 
 @pytest.mark.acceptance
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_deployment_of_the_guide_passes_its_test(tmp_path: Path) -> None:
     run(tmp_path, "testing.md", "conftest.py", "test_deployment.py")
 

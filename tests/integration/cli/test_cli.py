@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,22 +14,10 @@ import typer
 
 from headrace import load_project
 from headrace.cli.main import app
+from support.processes.command_line import CommandResult, headrace
 
 
-def headrace(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    return subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments],
-        cwd=cwd,
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
-def check(run: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+def check(run: CommandResult, code: int, *words: str) -> None:
     said = run.stdout + run.stderr
     assert run.returncode == code, said
     assert "Traceback" not in said

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cryptography.fernet import Fernet
 
 from headrace.wire.secrets import CreatedToken, TokenList
+from support.processes.command_line import CommandResult, headrace
 from support.processes.execution_api import KEY, Api, serving
 
 
@@ -20,11 +19,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield running
 
 
-def headrace(api: Api, *arguments: str, given: str = "", key: str = KEY) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    environment = kept | {"HEADRACE_API_URL": api.url, "HEADRACE_KEY": key, "HEADRACE_HOME": "/nonexistent"}
-    command = [sys.executable, "-m", "headrace", *arguments]
-    return subprocess.run(command, env=environment, input=given, capture_output=True, text=True, timeout=60, check=False)
+def run(api: Api, *arguments: str, given: str = "", key: str = KEY) -> CommandResult:
+    environment = {"HEADRACE_API_URL": api.url, "HEADRACE_KEY": key, "HEADRACE_HOME": "/nonexistent"}
+    return headrace(*arguments, cwd=Path.cwd(), text=given, **environment)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +37,7 @@ def headrace(api: Api, *arguments: str, given: str = "", key: str = KEY) -> subp
     ],
 )
 def test_what_cannot_be_done_is_told_without_what_was_given(api: Api, arguments: list[str], given: str, says: str) -> None:
-    refused = headrace(api, *arguments, given=given)
+    refused = run(api, *arguments, given=given)
     assert refused.returncode in (1, 2)
     assert says in refused.stderr.replace("\n", " ")
     assert "swordfish" not in refused.stdout + refused.stderr
@@ -48,25 +45,25 @@ def test_what_cannot_be_done_is_told_without_what_was_given(api: Api, arguments:
 
 
 def test_without_a_key_nothing_is_set_and_it_says_what_is_missing(api: Api) -> None:
-    refused = headrace(api, "variables", "set", "x", given="swordfish", key="")
+    refused = run(api, "variables", "set", "x", given="swordfish", key="")
     assert (refused.returncode, "HEADRACE_KEY" in refused.stderr) == (2, True)
-    wrong = headrace(api, "variables", "set", "x", given="swordfish", key="wrong")
+    wrong = run(api, "variables", "set", "x", given="swordfish", key="wrong")
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (1, False)
 
 
 def test_a_new_key_is_one(api: Api) -> None:
-    Fernet(headrace(api, "secrets", "new-key").stdout.strip())
+    Fernet(run(api, "secrets", "new-key").stdout.strip())
 
 
 @pytest.mark.slow
 def test_a_token_is_made_listed_and_taken_back(api: Api) -> None:
-    made = headrace(api, "tokens", "create", "--scope", "admin", "--name", "ada", "--json")
+    made = run(api, "tokens", "create", "--scope", "admin", "--name", "ada", "--json")
     found = CreatedToken.model_validate_json(made.stdout)
-    listed = TokenList.model_validate_json(headrace(api, "tokens", "list", "--json").stdout)
+    listed = TokenList.model_validate_json(run(api, "tokens", "list", "--json").stdout)
     assert [(one.id, one.name, one.revoked) for one in listed.tokens] == [(found.id, "ada", None)]
-    assert headrace(api, "variables", "set", "x", given="1", key=found.token).returncode == 0
-    assert "is revoked" in headrace(api, "tokens", "revoke", found.id).stdout
-    refused = headrace(api, "variables", "set", "x", given="1", key=found.token)
+    assert run(api, "variables", "set", "x", given="1", key=found.token).returncode == 0
+    assert "is revoked" in run(api, "tokens", "revoke", found.id).stdout
+    refused = run(api, "variables", "set", "x", given="1", key=found.token)
     assert (refused.returncode, "was taken back" in refused.stderr) == (1, True)
-    assert " ago" in headrace(api, "tokens", "list").stdout
-    assert headrace(api, "tokens", "revoke", "nothing").returncode == 1
+    assert " ago" in run(api, "tokens", "list").stdout
+    assert run(api, "tokens", "revoke", "nothing").returncode == 1

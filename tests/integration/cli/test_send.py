@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,24 +11,15 @@ import pytest
 
 from headrace.sources.queue.upstream import Queue
 from headrace.testing.contract.reading import reading
+from support.processes.command_line import headrace
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/upstreams.md"
 LINES = b'{"n": 1, "customer": "Ada"}\n\n{"n": 2, "customer": 7}\r\n{"n": 3, "customer": "Ada"}'
 
 
 def send(*arguments: str, cwd: Path, text: bytes = b"") -> tuple[int, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    run = subprocess.run(
-        [sys.executable, "-m", "headrace", "send", *arguments],
-        cwd=cwd,
-        env=clean,
-        input=text,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        timeout=60,
-    )
-    said = run.stdout.decode()
+    run = headrace("send", *arguments, cwd=cwd, text=text)
+    said = run.stdout + run.stderr
     assert "Traceback" not in said
     return run.returncode, said
 

@@ -221,6 +221,7 @@ def refusals(example: Example) -> Iterator[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.call.name)
+@pytest.mark.slow
 def test_who_may_not_changes_nothing(scene: Scene, example: Example) -> None:
     for who, epoch, status in refusals(example):
         before = scene.everything()
@@ -231,6 +232,7 @@ def test_who_may_not_changes_nothing(scene: Scene, example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.call.name)
+@pytest.mark.slow
 def test_a_replay_changes_no_more(scene: Scene, example: Example) -> None:
     first = sent(scene, example)
     assert first.is_success, first.text

@@ -160,6 +160,7 @@ async def test_a_clock_that_was_ahead_is_set_back_in_slices(kind: str, tmp_path:
 
 
 @pytest.mark.parametrize("slices", [pytest.param(0, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
 async def test_a_kill_between_two_slices_loses_nothing(kind: str, slices: int, tmp_path: Path) -> None:
     url = url_of(kind, tmp_path)
     command = [sys.executable, "-m", "support.ordering.release_process", url, "own", f"{FOLLOWERS}", f"{slices}"]

@@ -22,7 +22,7 @@ from headrace.wire.pipelines.runs import RunReport
 from support.pipelines.kit import KEY, Api, leg, running_api
 from support.pipelines.scopes import Scope, column
 
-SEEDS = [20261122, 20261123, 20261124]
+SEEDS = [20261122, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (20261123, 20261124))]
 
 
 @pytest.fixture

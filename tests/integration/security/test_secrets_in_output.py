@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -17,6 +15,7 @@ import structlog
 from headrace.cli.console import safe
 from headrace.logs.setup import configure, masks, process_handler
 from headrace.triggers.masking import mask, mask_event
+from support.processes.command_line import headrace
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import declaration, holder, registration
 
@@ -119,8 +118,8 @@ def test_the_command_line_orders_a_terminal_nothing(tmp_path: Path) -> None:
         owner = holder(api.store)
         api.store.projects.declare(owner.job_id, "flights", declaration(*NAMES))
         for arguments in (["triggers"], ["triggers", "--json"]):
-            command = [sys.executable, "-m", "headrace", *arguments, "--api-url", api.url]
-            shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+            shown = headrace(*arguments, "--api-url", api.url, cwd=tmp_path)
+            assert shown.returncode == 0
             assert not orders(shown.stdout.replace("\x1b[0m", ""))
             assert "DROP TABLE" in shown.stdout
             assert "[bold]markup" in shown.stdout

@@ -132,6 +132,7 @@ def test_runs_that_do_not_want_the_event_are_looked_at_a_few_in_a_transaction(st
 
 
 @pytest.mark.parametrize("transactions", range(1, 6))
+@pytest.mark.slow
 def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
     store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, transactions: int
 ) -> None:

@@ -210,6 +210,7 @@ def test_a_wait_ends_with_its_time_or_its_run(store: Store, feed: Feed, runs: Ru
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
+@pytest.mark.slow
 def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(store: Store, feed: Feed, runs: Runs, seed: int) -> None:
     chance = random.Random(seed)
     legs = feed.ids["legs.a"]

@@ -33,12 +33,14 @@ from support.ordering.kernel import (
 
 @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5))
 @settings(max_examples=300, deadline=None)
+@pytest.mark.slow
 def test_the_kernel_does_in_every_step_what_the_core_does(history: History, restores: list[Restore]) -> None:
     hold_equal(history, restores)
 
 
 @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5), ROUNDS, WIDTHS)
 @settings(max_examples=300, deadline=None)
+@pytest.mark.slow
 def test_a_step_over_the_trees_that_a_batch_affects_does_the_same(
     history: History, restores: list[Restore], rounds: int, wide: int
 ) -> None:
