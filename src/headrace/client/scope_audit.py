@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.admin.client import AdminClient
 from headrace.wire.calls.admin import (
@@ -20,6 +17,10 @@ from headrace.wire.calls.admin import (
 from headrace.wire.calls.call import Query
 from headrace.wire.pipelines.plans import OpenRun
 from headrace.wire.pipelines.scope_audit import LedgerDeadLetter, LedgerRun, ScopeLedger
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Firings(NamedTuple):
@@ -78,6 +79,8 @@ def read_runs(client: AdminClient, scope: str) -> Iterator[LedgerRun]:
 
 def read_firings(client: AdminClient, ledger: ScopeLedger, first: int) -> Firings:
     """Return the firings that the scope has read, on the event `first` and later ones."""
+    import numpy as np  # here, since only `headrace audit --tables` needs it
+
     seqs, fired = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     names: dict[int, str] = {}
     after: dict[str, int] = {"after": first - 1}

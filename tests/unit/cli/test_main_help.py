@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,3 +41,9 @@ def test_the_help_of_a_command_and_its_options_are_sentences_that_are_shown_in_f
         assert re.match(r"[A-Z0-9'-]", text), text
         assert re.search(r"[.\]]\Z", text.strip()), text
         assert not render(text).spans, f"the terminal takes part of this for markup: {text}"
+
+
+def test_the_command_line_starts_without_large_libraries() -> None:
+    script = "import sys, headrace.cli.main; print(*{'numpy', 'pandas', 'pyarrow', 'pyspark', 'sqlalchemy', 'fastapi'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert loaded.stdout.strip() == ""
