@@ -18,16 +18,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support/projects"))
 
 from headrace.causal.memory_store import MemoryOrderingStore
-from headrace.core.ordering.handling import DeliveryPolicy
+from headrace.core.ordering.delivery import DeliveryPolicy
 from headrace.ports.ordering_store import OrderingStore
-from headrace.store.ordering import statements
+from headrace.store.ordering import releases
 from support.ordering.cases import CASES
 from support.ordering.events import LOOKBACK, POLICY, WIDE, Handling, SubscriberSet, history, run
 from support.ordering.stores import KernelHome, SqlScopes
 
 SHARES: Final = {"memory": 40, "kernel": 40, "sqlite": 15, "postgresql": 5}
 """How many of a hundred histories each home gets."""
-SLICES: Final = (1, 2, 5, statements.RELEASED_EVENTS)
+SLICES: Final = (1, 2, 5, releases.RELEASED_EVENTS)
 """How many events one transaction releases, by turns; the long cases have the last."""
 
 
@@ -65,7 +65,7 @@ def _soak(kind: str, scopes: SqlScopes, first: int, number: int) -> int:
 
 def _cases(kind: str, scopes: SqlScopes) -> None:
     """Run the long cases at their full size."""
-    statements.RELEASED_EVENTS = SLICES[-1]  # type: ignore[misc]
+    releases.RELEASED_EVENTS = SLICES[-1]  # type: ignore[misc]
     for name, case in CASES.items():
         begun = monotonic()
         case(KernelHome(WIDE) if kind == "kernel" else Handling(_home(kind, scopes, POLICY, WIDE), most=5_000))
@@ -78,7 +78,7 @@ def _home(kind: str, scopes: SqlScopes, policy: DeliveryPolicy, lookback: int) -
 
 def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
     """Run the history of one seed: twice where a home hands out claims, first with one worker and then with several who are careless."""
-    statements.RELEASED_EVENTS = SLICES[seed % len(SLICES)]  # type: ignore[misc]
+    releases.RELEASED_EVENTS = SLICES[seed % len(SLICES)]  # type: ignore[misc]
     chance = Random(seed)
     most = chance.choice([6, 14, 14, 60])
     if kind == "kernel":

@@ -11,7 +11,7 @@ from bench.ordering.case import shuffled
 from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import CausalOrder, Offered
-from headrace.core.ordering.handling import OrderedEvent
+from headrace.core.ordering.delivery import OrderedEvent
 
 GOAL: Final = 250_000
 BATCH: Final = 2_000

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from bench.ordering.case import shuffled
 
-from headrace.core.ordering.handling import OrderedEvent
-from headrace.store.ordering.scopes import StandaloneOrderingStore
+from headrace.core.ordering.delivery import OrderedEvent
+from headrace.store.ordering.standalone.store import StandaloneOrderingStore
 from headrace.store.ordering.transaction import EventFeed
 
 GOAL: Final = 10_000

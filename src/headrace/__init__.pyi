@@ -8,7 +8,7 @@ from headrace.core.batching import Window as Window
 from headrace.core.connection import Connection as Connection
 from headrace.core.ledger.outcome import AdvanceItem as AdvanceItem
 from headrace.core.ledger.outcome import AdvanceOutcome as AdvanceOutcome
-from headrace.core.ordering.handling import DeliveryPolicy as DeliveryPolicy
+from headrace.core.ordering.delivery import DeliveryPolicy as DeliveryPolicy
 from headrace.errors import EventAlreadySeen as EventAlreadySeen
 from headrace.errors import EventArrivedEarly as EventArrivedEarly
 from headrace.project import Project as Project

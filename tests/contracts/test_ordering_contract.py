@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.core.ordering import causal_order as core_ordering
-from headrace.core.ordering.handling import DeliveryPolicy, waits_for
+from headrace.core.ordering.delivery import DeliveryPolicy, waits_for
 from headrace.ports.ordering_store import OrderingStore
+from headrace.store.ordering import releases
 from headrace.store.ordering import sql_store as store_ordering
-from headrace.store.ordering import statements
 from headrace.store.ordering.sql_store import SqlOrdering
 from support.ordering.cases import CHAIN, a_leader_after_many_others, a_reversed_chain, followers_of_one_leader
 from support.ordering.events import LEASE, LOOKBACK, POLICY, START, WIDE, Event, Handling, Home, SubscriberSet, caused, history, run, seeds
@@ -205,7 +205,7 @@ def test_many_that_are_lost_at_once_are_released_in_parts_and_every_copy_does_th
 def test_many_that_one_event_blocked_become_ready_in_slices_whoever_goes_on(
     kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", 10)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     ordering = scopes.home(kind, POLICY, WIDE)
     other = scopes.copy_of(kind, ordering)
     followers = [Event(f"f{n:02}", "leader", 95 - n) for n in range(95)]
@@ -247,7 +247,7 @@ def test_a_claim_takes_the_first_followers_along_whatever_the_plan(kind: str, wi
 def test_any_history_is_handled_once_each_where_trees_are_released_in_slices(
     kind: str, limit: int, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", limit)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", limit)
     for _, chance in seeds(limit, 8):
         run(Handling(scopes.home(kind, POLICY, LOOKBACK)), history(chance, most=25))
         SubscriberSet(scopes.home(kind, POLICY, LOOKBACK), chance).run(history(chance))
@@ -255,7 +255,7 @@ def test_any_history_is_handled_once_each_where_trees_are_released_in_slices(
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_tree_is_released_in_slices_and_every_copy_goes_on(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", 10)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     ordering = scopes.home(kind, POLICY, LOOKBACK)
     followers = [Event(f"f{n:02}", "leader", 45 - n) for n in range(45)]
     below = [Event(f"g{n:02}", f"f{n:02}", 0) for n in range(45)]
@@ -295,7 +295,7 @@ class EachAnother:
 def test_any_history_is_handled_once_each_where_every_slice_is_another_process(
     kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", 2)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", 2)
     for _, chance in seeds(100, 5):
         home: Any = EachAnother(kind, scopes, scopes.home(kind, POLICY, LOOKBACK))
         run(Handling(home), history(chance, most=12))
@@ -317,7 +317,7 @@ def test_a_cycle_is_released_in_slices_in_the_order_of_one_transaction(
 ) -> None:
     events = a_cycle(45)
     memory = Handling(MemoryOrderingStore(LOOKBACK, policy=POLICY)).step(events, START)
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", 10)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     ordering = scopes.home(kind, POLICY, LOOKBACK)
     ordering.offer([caused(event) for event in events[:-1]], START)
     other = scopes.copy_of(kind, ordering)
@@ -341,7 +341,7 @@ def test_a_cycle_is_released_in_slices_in_the_order_of_one_transaction(
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_clock_is_set_back_in_slices_and_every_copy_agrees(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = 86_400_000_000
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", 10)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     policy = replace(POLICY, max_attempts=9)
     ordering = scopes.home(kind, policy, LOOKBACK)
     other = scopes.copy_of(kind, ordering)

@@ -16,7 +16,7 @@ from headrace.causal.event import CausalEvent
 from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.causal.ordering import CausalOrdering
 from headrace.core.values.moments import moment
-from headrace.store.ordering.scopes import StandaloneOrderingStore
+from headrace.store.ordering.standalone.store import StandaloneOrderingStore
 from support.processes.postgres import database_of
 from support.processes.store import SECOND, TurnedClock
 

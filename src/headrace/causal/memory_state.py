@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Final
 
 from headrace.core.ordering.causal_order import CausalOrder
-from headrace.core.ordering.handling import Claim, DeliveryPolicy, OfferBatch, OrderedEvent, ReleasedEvent, State
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy, OfferBatch, OrderedEvent, ReleasedEvent, State
 
 NEVER: Final = 1 << 62
 _AHEAD_MICROS: Final = 5_000_000

@@ -8,7 +8,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from typing_extensions import override
 
 from headrace.causal.memory_state import NEVER, OPEN, MemoryState, claim_of
-from headrace.core.ordering.handling import (
+from headrace.core.ordering.delivery import (
     Claim,
     DeliveryPolicy,
     OfferBatch,
@@ -75,7 +75,7 @@ class MemoryOrderingStore(MemoryState, OrderingStore):
             return self._claim_entries([entry])[0]
 
     @override
-    def finish(self, claim: Claim, now: int, most: int) -> Followers | None:
+    def finish(self, claim: Claim, now: int, limit: int) -> Followers | None:
         key = claim.event.key
         with self.lock:
             if not claim.seq:
@@ -88,7 +88,7 @@ class MemoryOrderingStore(MemoryState, OrderingStore):
                 self._finish(entry, self._advance_clock(now))
             if key not in self._followers:
                 return Followers([])
-            followers = self.take_followers(key, most, now)
+            followers = self.take_followers(key, limit, now)
             for entry in self._following(key):
                 if entry.state == "blocked":
                     self._make_ready(entry, self._clock)
@@ -96,22 +96,22 @@ class MemoryOrderingStore(MemoryState, OrderingStore):
 
     @override
     @_atomic
-    def take_ready(self, most: int, now: int) -> list[Claim]:
-        return self._claim_entries(self._pop_due(most, self._advance_clock(now)))
+    def take_ready(self, limit: int, now: int) -> list[Claim]:
+        return self._claim_entries(self._pop_due(limit, self._advance_clock(now)))
 
     @override
     @_atomic
-    def take_followers(self, key: bytes, most: int, now: int) -> Followers:
+    def take_followers(self, key: bytes, limit: int, now: int) -> Followers:
         clock = self._advance_clock(now)
         free = [entry for entry in self._following(key) if entry.state == "blocked" or (entry.state == "ready" and entry.due <= clock)]
-        return Followers(self._claim_entries(free[:most]), len(free) > most)
+        return Followers(self._claim_entries(free[:limit]), len(free) > limit)
 
     @override
     @_atomic
-    def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
+    def ready(self, limit: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
         clock = self._advance_clock(now)
         free = sorted((entry.due, entry.position, entry.seq) for entry in self._open.values() if self._is_claimable(entry, clock))
-        return [(self._by_seq[seq].event, self._by_seq[seq].mark) for _, _, seq in free[:most] if self._by_seq[seq].due <= clock]
+        return [(self._by_seq[seq].event, self._by_seq[seq].mark) for _, _, seq in free[:limit] if self._by_seq[seq].due <= clock]
 
     @override
     @_atomic
@@ -149,15 +149,15 @@ class MemoryOrderingStore(MemoryState, OrderingStore):
 
     @override
     @_atomic
-    def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
+    def claim(self, limit: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
         clock, token = self._advance_clock(now), f"{next(self._tokens)}"
         if only is not None:
             taken = [entry for entry in [self._open.get(only)] if entry is not None and self._is_claimable(entry, clock)]
         elif after is not None:
             ready = [entry for key in after for entry in self._following(key) if entry.state == "ready" and entry.due <= clock]
-            taken = self._with_blocked(ready[:most], most)
+            taken = self._with_blocked(ready[:limit], limit)
         else:
-            taken = self._with_blocked(self._pop_due(most, clock), most)
+            taken = self._with_blocked(self._pop_due(limit, clock), limit)
         for entry in taken:
             entry.token, entry.attempts = token, entry.attempts + 1
             if entry.state != "blocked":  # a follower that waits only for an event of this claim is claimed and released with it
@@ -214,14 +214,14 @@ class MemoryOrderingStore(MemoryState, OrderingStore):
 
     @override
     @_atomic
-    def forget(self, key: bytes, now: int) -> bool:
+    def mark_handled(self, key: bytes, now: int) -> bool:
         clock = self._advance_clock(now)
         entry = self._open.get(key)
         if entry is None or (entry.state == "claimed" and entry.due > clock):
             return False
         if entry.state == "waiting":
             first = self._order.position + 1
-            self._apply_released(released_events(self._order.withdraw(key, self._scope_time(clock)), first))
+            self._apply_released(released_events(self._order.remove(key, self._scope_time(clock)), first))
         self._finish(entry, clock)
         self._unblock([entry], clock)
         return True

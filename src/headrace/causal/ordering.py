@@ -24,7 +24,7 @@ import structlog
 from headrace.causal.event import CausalEvent, causal_event, micros, to_ordered
 from headrace.causal.memory_store import MemoryOrderingStore
 from headrace.causal.stores import open_store
-from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent, waits_for
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent, waits_for
 from headrace.errors import EventAlreadySeen, EventArrivedEarly
 from headrace.ports.ordering_store import EXPIRED_EVENTS, Followers, OrderingStore, QueuedOrderingStore
 
@@ -115,7 +115,7 @@ class CausalOrdering:
         if isinstance(result, Claim):
             await self._claim_with(self._store.finish, result, self._clock(), 0)
         elif result not in {"handled", "claimed"}:
-            await self._call(self._store.forget, ordered.key, self._clock())
+            await self._call(self._store.mark_handled, ordered.key, self._clock())
 
     async def record_follower(self, event: CausalEvent) -> None:
         """Add an event: it is ready, or waits for its leader. A repeated event changes nothing."""
@@ -126,7 +126,7 @@ class CausalOrdering:
 
         Its followers are then ready. An event that has not arrived is unchanged.
         """
-        await self._call(self._store.forget, to_ordered(event).key, self._clock())
+        await self._call(self._store.mark_handled, to_ordered(event).key, self._clock())
 
     async def get_followers(self, leader: CausalEvent) -> list[CausalEvent]:
         """Return the followers of `leader` that are not being handled, in order of (occurred, id)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.causal.memory_store import MemoryOrderingStore
-from headrace.core.ordering.handling import DeliveryPolicy
+from headrace.core.ordering.delivery import DeliveryPolicy
 from headrace.ports.ordering_store import OrderingStore
 
 
@@ -23,7 +23,7 @@ def open_store(
     if store is None:
         return MemoryOrderingStore(lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     if isinstance(store, str):
-        from headrace.store.ordering.scopes import StandaloneOrderingStore  # late: SQLAlchemy is an extra
+        from headrace.store.ordering.standalone.store import StandaloneOrderingStore  # late: SQLAlchemy is an extra
 
         return StandaloneOrderingStore(store, scope, lookback, policy=policy, by_age=by_age, retention=retention, ticks=ticks)
     return store

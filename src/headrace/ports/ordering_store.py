@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent
 
 T = TypeVar("T")
 RETENTION_MICROS: Final = 7 * 86_400_000_000
@@ -46,8 +46,8 @@ class OrderingStore(Protocol):
         del now
         return False
 
-    def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        """Claim up to `most` events in order of position: ready ones, and those that only wait for one in this
+    def claim(self, limit: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
+        """Claim up to `limit` events in order of position: ready ones, and events that only wait for one in this
         claim.
 
         With `after`, claim only followers of these events, and events below those. With `only`, claim one event and
@@ -61,27 +61,27 @@ class OrderingStore(Protocol):
         claims = self.claim(1, now, only=event.key)
         return claims[0] if claims else state
 
-    def finish(self, claim: Claim, now: int, most: int) -> Followers | None:
-        """Settle a claim as handled, and claim up to `most` followers. Return None if the caller no longer holds it."""
+    def finish(self, claim: Claim, now: int, limit: int) -> Followers | None:
+        """Settle a claim as handled, and claim up to `limit` followers. Return None if the caller no longer holds it."""
         if not self.settle([claim], now):
             return None
-        return self.take_followers(claim.event.key, most, now)
+        return self.take_followers(claim.event.key, limit, now)
 
-    def take_ready(self, most: int, now: int) -> list[Claim]:
-        """Claim up to `most` ready events, to pass to `finish`, `fail` or `give_back` one by one."""
-        return self.claim(most, now)
+    def take_ready(self, limit: int, now: int) -> list[Claim]:
+        """Claim up to `limit` ready events, to pass to `finish`, `fail` or `give_back` one by one."""
+        return self.claim(limit, now)
 
-    def take_followers(self, key: bytes, most: int, now: int) -> Followers:
-        """Claim up to `most` followers of a handled event, as `take_ready` does. There may be more although it claims fewer."""
-        claims = self.claim(most, now, after=[key])
-        return Followers(claims, len(claims) >= most)
+    def take_followers(self, key: bytes, limit: int, now: int) -> Followers:
+        """Claim up to `limit` followers of a handled event, as `take_ready` does. There may be more although it claims fewer."""
+        claims = self.claim(limit, now, after=[key])
+        return Followers(claims, len(claims) >= limit)
 
     def drop(self, claim: Claim) -> None:
         """Release the locks of a claim whose outcome the store may not have. The event is redelivered when the lease expires."""
         del claim
 
-    def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
-        """Return up to `most` claimable events, each with its mark."""
+    def ready(self, limit: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
+        """Return up to `limit` claimable events, each with its mark."""
         ...
 
     def renew(self, claims: Sequence[Claim], now: int) -> list[Claim]:
@@ -104,7 +104,7 @@ class OrderingStore(Protocol):
         """Redrive these dead events, or all if None; return their number."""
         ...
 
-    def forget(self, key: bytes, now: int) -> bool:
+    def mark_handled(self, key: bytes, now: int) -> bool:
         """Settle an unhandled and unclaimed event as handled; return whether there was one."""
         ...
 
@@ -142,6 +142,6 @@ class QueuedOrderingStore(OrderingStore, Protocol):
         """The clock, in µs since the epoch."""
         ...
 
-    def submit(self, method: Callable[..., T], *given: object) -> Future[T]:
+    def submit(self, method: Callable[..., T], *arguments: object) -> Future[T]:
         """Run a method of the store in its thread."""
         ...

@@ -15,14 +15,14 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
 
-from headrace.core.ordering.handling import Claim, DeliveryPolicy
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
 from headrace.store.db.meta import log_head
 from headrace.store.ordering.log_feed import LOOKBACK, Progress, feed
-from headrace.store.ordering.scopes import ROWS_AT_ONCE, WEBHOOK_PREFIX, abandoned_scopes, give_up_scope, scope_named
+from headrace.store.ordering.scopes import MAX_SLICE_ROWS, WEBHOOK_PREFIX, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
 from headrace.store.tables.log import events
@@ -133,7 +133,7 @@ class Webhooks:
             return True
 
         there = self._database.write(work)
-        while there and self._database.write(lambda connection: abandoned_scopes(connection, 0, ROWS_AT_ONCE)):
+        while there and self._database.write(lambda connection: abandoned_scopes(connection, 0, MAX_SLICE_ROWS)):
             pass
         return there
 

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from headrace.core.ordering.causal_order import CYCLE, LOST
-from headrace.core.ordering.handling import Claim, DeliveryPolicy
-from headrace.store.ordering.scopes import StandaloneOrderingStore
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy
+from headrace.store.ordering.standalone.store import StandaloneOrderingStore
 from support.ordering.events import START, Event, History, caused, history, seeds
 from support.processes.postgres import database_of
 from support.processes.store import database_url

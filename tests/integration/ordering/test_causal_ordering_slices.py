@@ -12,8 +12,8 @@ import pytest
 
 from headrace import CausalEvent, CausalOrdering, DeliveryPolicy, EventArrivedEarly
 from headrace.causal import ordering as causal
-from headrace.store.ordering import statements
-from headrace.store.ordering.scopes import StandaloneOrderingStore
+from headrace.store.ordering import releases
+from headrace.store.ordering.standalone.store import StandaloneOrderingStore
 from support.ordering.events import START, Event, caused
 from support.ordering.release_process import SLICE
 from support.ordering.transactions import Transactions
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
 @pytest.fixture(autouse=True)
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", SLICE)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", SLICE)
 
 
 def url_of(kind: str, folder: Path) -> str:

@@ -11,9 +11,10 @@ import pytest
 from headrace.store.db.database import Database
 from headrace.store.dialects import statements
 from headrace.store.ordering import replica
-from headrace.store.ordering.replica import STEPS_IN_LOCK, STEPS_KEPT
-from headrace.store.ordering.scopes import StandaloneOrderingStore, scope_named
+from headrace.store.ordering.replica import MAX_JOURNAL_STEPS, STEPS_IN_LOCK
+from headrace.store.ordering.scopes import scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.ordering.standalone.store import StandaloneOrderingStore
 from headrace.store.tables.base import metadata
 from headrace.store.tables.ordering import ORDERING_TABLES
 from support.ordering.events import START, Event, caused
@@ -118,7 +119,7 @@ def test_a_copy_that_never_catches_up_is_built_in_the_transaction(which: str, ho
     """Others forget the journal between each two pages."""
     other, home = homes.own(), getattr(homes, which)()
     offer(other, *(f"f{n}" for n in range(WAITING)), leader="leader")
-    monkeypatch.setattr(replica, "STEPS_KEPT", 1)
+    monkeypatch.setattr(replica, "MAX_JOURNAL_STEPS", 1)
 
     def hurry(page: int) -> None:
         for n in range(2):
@@ -134,8 +135,8 @@ def test_a_copy_that_never_catches_up_is_built_in_the_transaction(which: str, ho
 def test_a_copy_whose_steps_are_gone_is_built_anew(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
     other, home = homes.own(), homes.own()
     offer(home, "one", leader="none")
-    monkeypatch.setattr(replica, "STEPS_KEPT", 4)
-    for n in range(STEPS_KEPT // 8):
+    monkeypatch.setattr(replica, "MAX_JOURNAL_STEPS", 4)
+    for n in range(MAX_JOURNAL_STEPS // 8):
         offer(other, f"f{n}", leader="leader")
     offer(home, "leader", leader=None)
-    assert len(home.claim(100, START)) == 1 + STEPS_KEPT // 8
+    assert len(home.claim(100, START)) == 1 + MAX_JOURNAL_STEPS // 8

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from headrace.store.db.database import Database
-from headrace.store.ordering import statements
+from headrace.store.ordering import releases
 from headrace.store.ordering.scopes import scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from support.ordering.events import START, Event, caused
@@ -33,7 +33,7 @@ MORE = (("waiting", 0), ("blocked", 0), ("blocked", 9), ("cycle", 0), ("turned",
 def test_a_kill_between_two_slices_loses_nothing(
     kind: str, state: str, slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", SLICE)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", SLICE)
     url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)
     command = [sys.executable, "-m", "support.ordering.release_process", url, state, str(FOLLOWERS), str(slices)]
     assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL

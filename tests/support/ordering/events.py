@@ -9,7 +9,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from headrace.core.ordering.causal_order import CYCLE, LATE, LOST
-from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, trees, waits_for
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy, OrderedEvent, trees, waits_for
 from headrace.ports.ordering_store import OrderingStore
 
 LOOKBACK = 1_000

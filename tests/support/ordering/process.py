@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from time import monotonic_ns
 
-from headrace.core.ordering.handling import OrderedEvent
-from headrace.store.ordering.scopes import StandaloneOrderingStore
+from headrace.core.ordering.delivery import OrderedEvent
+from headrace.store.ordering.standalone.store import StandaloneOrderingStore
 
 
 def main() -> None:

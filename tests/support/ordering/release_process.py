@@ -12,12 +12,13 @@ import os
 import signal
 import sys
 
-from headrace.core.ordering.handling import Claim
+from headrace.core.ordering.delivery import Claim
 from headrace.ports.ordering_store import OrderingStore
 from headrace.store.db.database import Database
-from headrace.store.ordering import statements
-from headrace.store.ordering.scopes import StandaloneOrderingStore, scope_named
+from headrace.store.ordering import releases
+from headrace.store.ordering.scopes import scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
+from headrace.store.ordering.standalone.store import StandaloneOrderingStore
 from headrace.store.tables.base import metadata
 from headrace.store.tables.ordering import ORDERING_TABLES
 from support.ordering.events import START, Event, caused
@@ -28,7 +29,7 @@ DAY = 86_400_000_000
 
 def home_of(url: str) -> SqlOrdering:
     """Return the home that dies, or goes on."""
-    statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
+    releases.RELEASED_EVENTS = SLICE  # type: ignore[misc]
     database = Database(url)
     database.write(lambda connection: metadata.create_all(connection, tables=ORDERING_TABLES))
     return SqlOrdering(database, database.write(lambda connection: scope_named(connection, "killed", 3_600_000_000)), by_age=False)
@@ -38,7 +39,7 @@ def begin(url: str, state: str, followers: int) -> OrderingStore:
     """Offer the followers and release the first slice of them."""
     events = [caused(Event(f"f{n}", "leader", followers - n)) for n in range(followers)]
     if state == "own":
-        statements.RELEASED_EVENTS = SLICE  # type: ignore[misc]
+        releases.RELEASED_EVENTS = SLICE  # type: ignore[misc]
         own = StandaloneOrderingStore(url, "killed", 3_600_000_000, by_age=False)
         own.offer([one._replace(body="null") for one in events], START)
         claim = own.enter(caused(Event("leader", None, 0)), START)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from headrace.core.identity import event_key
 from headrace.core.ordering.causal_order import Offered
-from headrace.core.ordering.handling import DeliveryPolicy
+from headrace.core.ordering.delivery import DeliveryPolicy
 from headrace.pipeline.kernel.kernel import Kernel
 from headrace.store.db.database import Database
 from headrace.store.ordering.scopes import scope_named

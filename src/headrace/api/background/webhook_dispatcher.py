@@ -15,7 +15,7 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from headrace.api.background.webhook_sender import DeliveryResponse, Sender
-from headrace.core.ordering.handling import Claim, trees, waits_for
+from headrace.core.ordering.delivery import Claim, trees, waits_for
 from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.ordering.log_feed import expire
@@ -23,7 +23,7 @@ from headrace.store.webhooks import Attempt, Hook
 from headrace.streams.limits.close_grace import is_cancelled
 
 CLAIM: Final = 32
-AT_ONCE: Final = 8
+MAX_CONCURRENT_DELIVERIES: Final = 8
 LOOK_AGAIN: Final = 1.0
 """Seconds between two reads of the list of webhooks while there is work. The same read finds events that are due by time alone."""
 
@@ -42,7 +42,7 @@ class WebhookDispatcher:
         self._private = private
         self._woken: dict[int, asyncio.Event] = {}
         self._changed = asyncio.Event()
-        self._chance = random.Random()  # noqa: S311  it only spreads retries
+        self._random = random.Random()  # noqa: S311  it only spreads retries
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -133,7 +133,7 @@ class WebhookDispatcher:
             await asyncio.to_thread(self._settle, hook, [], [], (await taking)[1], [])  # otherwise the claim stays until its lease expires
             raise
         if claims:
-            room = asyncio.Semaphore(AT_ONCE)
+            room = asyncio.Semaphore(MAX_CONCURRENT_DELIVERIES)
             async with asyncio.TaskGroup() as group:
                 for tree in trees(claims):
                     group.create_task(self._send_tree(hook, sender, tree, bodies, room))
@@ -189,7 +189,7 @@ class WebhookDispatcher:
         if answer.taken:
             return Attempt(claim.seq, claim.attempts, "delivered", answer.status, None, took), None
         at_least = int(answer.retry_after * 1_000_000)
-        again = hook.home.policy.retry_at(claim.attempts, self._store.now(), self._chance.random(), at_least)
+        again = hook.home.policy.retry_at(claim.attempts, self._store.now(), self._random.random(), at_least)
         outcome = "dead" if again is None else "failed"
         return Attempt(claim.seq, claim.attempts, outcome, answer.status, answer.error, took), again
 

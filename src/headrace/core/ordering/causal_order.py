@@ -162,7 +162,7 @@ class CausalOrder:
         self.position += len(out)
         return out
 
-    def withdraw(self, key: bytes, now: int, limit: int | None = None) -> Released:
+    def remove(self, key: bytes, now: int, limit: int | None = None) -> Released:
         """Remove a waiting event that is handled elsewhere, and return its released followers."""
         out, self._limit = Released(), limit
         if (entry := self._waiting.get(key)) is not None:

@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from headrace.core.ordering.snapshot import SnapshotEvent
 from headrace.store.dialects.statements import DriverStatement, Runs
-from headrace.store.ordering import statements as sql
+from headrace.store.ordering import releases
 
 # The latest moments first: those stored after the reset are the earliest. A changed row no longer matches.
-_FOUND: Final = {
+_LATER: Final = {
     "since": "state = 'waiting' AND since > :now ORDER BY since DESC",
     "ready": "state = 'ready' AND due > :now ORDER BY due DESC",
     "claimed": "state = 'claimed' AND due > :lease ORDER BY due DESC",
@@ -31,18 +31,18 @@ _OTHERS: Final = {"given up": "ordering_given_up", "handled": "ordering_handled"
 def _statement(state: str) -> DriverStatement:
     if state in _OTHERS:
         table = _OTHERS[state]
-        some = f"SELECT key FROM {table} WHERE scope_id = :scope AND {_FOUND[state]} LIMIT :most"  # noqa: S608
+        some = f"SELECT key FROM {table} WHERE scope_id = :scope AND {_LATER[state]} LIMIT :limit"  # noqa: S608
         return DriverStatement(f"UPDATE {table} SET at = :now WHERE scope_id = :scope AND key IN ({some})")  # noqa: S608
-    some = f"SELECT seq FROM ordering_events WHERE scope_id = :scope AND seq <= :last AND {_FOUND[state]} LIMIT :most"  # noqa: S608
+    some = f"SELECT seq FROM ordering_events WHERE scope_id = :scope AND seq <= :last AND {_LATER[state]} LIMIT :limit"  # noqa: S608
     return DriverStatement(f"UPDATE ordering_events SET {_CHANGED[state]} WHERE +scope_id = :scope AND seq IN ({some})")  # noqa: S608
 
 
-ALL: Final = tuple(_FOUND)
+ALL: Final = tuple(_LATER)
 """The kinds of moments that a scope stores."""
 WALL: Final = ("ready", "claimed")
 """The kinds that always use the wall clock. The other kinds use the scope's steady clock, if it has one."""
-_statements: Final = {state: _statement(state) for state in _FOUND}
-_STATES: Final = ", ".join(f"'{state}'" for state in _FOUND)
+_statements: Final = {state: _statement(state) for state in _LATER}
+_STATES: Final = ", ".join(f"'{state}'" for state in _LATER)
 _left = DriverStatement(
     f"SELECT key, state, number, released FROM ordering_releases WHERE scope_id = :scope AND state IN ({_STATES}) ORDER BY released, key"  # noqa: S608
 )
@@ -53,8 +53,8 @@ def begin(connection: Runs, scope: int, states: Iterable[str], now: int, *, head
     """Record that future moments of these kinds become `now` (µs), up to the seq `head` and the lost leader `lost`."""
     key = uuid4().bytes  # unique: the clock may be set back again before this reset is complete
     rows = [(scope, key, state, lost if state == "given up" else head, now, "", None) for state in states]
-    sql.add_releases(connection, rows)
-    sql.set_releasing(connection, scope=scope)
+    releases.add_releases(connection, rows)
+    releases.set_releasing(connection, scope=scope)
 
 
 def is_left(connection: Runs, scope: int) -> bool:
@@ -64,17 +64,17 @@ def is_left(connection: Runs, scope: int) -> bool:
 
 def go_on(connection: Runs, scope: int, lease: int) -> bool:
     """Change at most RELEASED_EVENTS moments. Return False if none were left. `lease` is the duration of a claim (µs)."""
-    room, ended = sql.RELEASED_EVENTS, False
+    room, ended = releases.RELEASED_EVENTS, False
     left = _left(connection, scope=scope).all()
     for key, state, last, now in left:
-        parameters = {"scope": scope, "last": last, "now": now, "lease": now + lease, "most": room}
+        parameters = {"scope": scope, "last": last, "now": now, "lease": now + lease, "limit": room}
         room -= _statements[state](connection, **parameters).rowcount
         if room <= 0:
             break
-        sql.end_releases(connection, scope=scope, state=state, keys=[key])
+        releases.end_releases(connection, scope=scope, state=state, keys=[key])
         ended = True
     if ended:
-        sql.set_releasing(connection, scope=scope)
+        releases.set_releasing(connection, scope=scope)
     return bool(left)
 
 
@@ -101,5 +101,5 @@ class Moments:
             listed = [(number, key, now if number <= last and at > now else at) for number, key, at in listed]
         return {key: at for _, key, at in listed}
 
-    def _of(self, wanted: str) -> list[tuple[int, Any]]:
-        return [(last, now) for state, last, now in self._left if state == wanted]
+    def _of(self, kind: str) -> list[tuple[int, Any]]:
+        return [(last, now) for state, last, now in self._left if state == kind]

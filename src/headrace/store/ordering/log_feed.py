@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection, Row, select
 
-from headrace.core.ordering.handling import OrderedEvent
+from headrace.core.ordering.delivery import OrderedEvent
 from headrace.store.db.database import Database
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.transaction import EventFeed, FedEvent

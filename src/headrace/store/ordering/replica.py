@@ -22,11 +22,12 @@ from sqlalchemy import text
 from headrace.core.ordering.causal_order import CausalOrder, Offered
 from headrace.core.ordering.snapshot import OrderingSnapshot, SnapshotEvent
 from headrace.store.dialects.statements import Runs, driver_rows
+from headrace.store.ordering import releases
 from headrace.store.ordering import statements as sql
 from headrace.store.ordering.clock_reset import Moments
 
-STEPS_KEPT: Final = 256
-"""Steps that the journal stores for other processes. A copy that is further behind is rebuilt from the rows."""
+MAX_JOURNAL_STEPS: Final = 256
+"""Maximum steps that the journal stores for other processes. A copy that is further behind is rebuilt from the rows."""
 STEPS_IN_LOCK: Final = 16
 """Maximum steps that one transaction replays. Each releases or offers at most about 1,000 events."""
 ROWS_IN_LOCK: Final = 1_000
@@ -38,17 +39,17 @@ BUILDS: Final = 3
 
 
 class JournalEntry(msgspec.Struct, array_like=True, frozen=True):
-    """One change: events offered, one withdrawn, the clock set back, or more followers released.
+    """One change: events offered, one removed, the clock set back, or more followers released.
 
     If none of these is set, leaders were given up.
     """
 
     now: int
     offered: list[Offered] = []
-    withdrawn: bytes | None = None
+    removed: bytes | None = None
     received: dict[int, int] = {}
     turned_back: bool = False
-    most: int | None = None
+    max_roots: int | None = None
     limit: int | None = None
     released: bool = False
     ahead: int = 0
@@ -71,39 +72,39 @@ class Replica:
     order: CausalOrder
 
     @classmethod
-    def current(cls, connection: Runs, scope: sql.ScopeRow, kept: Self | None, *, by_age: bool, whole: bool = False) -> Self | None:
-        """Return a copy at the version of the scope's row, made from `kept` if possible.
+    def current(cls, connection: Runs, scope: sql.ScopeRow, cached: Self | None, *, by_age: bool, whole: bool = False) -> Self | None:
+        """Return a copy at the version of the scope's row, made from `cached` if possible.
 
-        Return None if that exceeds the work of one transaction. `kept` is then unchanged. With `whole`, never return
+        Return None if that exceeds the work of one transaction. `cached` is then unchanged. With `whole`, never return
         None.
         """
-        if kept is not None and kept.version != scope.version:
-            behind = scope.version - kept.version
-            if not whole and STEPS_IN_LOCK < behind <= STEPS_KEPT:
+        if cached is not None and cached.version != scope.version:
+            behind = scope.version - cached.version
+            if not whole and STEPS_IN_LOCK < behind <= MAX_JOURNAL_STEPS:
                 return None
-            steps = sql.steps_since(connection, scope=scope.id, since=kept.version, most=STEPS_KEPT).all()
+            steps = sql.steps_since(connection, scope=scope.id, since=cached.version, limit=MAX_JOURNAL_STEPS).all()
             if len(steps) == behind:
-                kept.do(steps)
+                cached.do(steps)
             else:
-                kept = None
-        if kept is None:
+                cached = None
+        if cached is None:
             order = _built_in_lock(connection, scope, by_age=by_age, whole=whole)
             if order is None:
                 return None
-            kept = cls(scope.version, order)
+            cached = cls(scope.version, order)
         # events that passed while nothing waited for them have no step in the journal
-        kept.order.position, kept.order.head = scope.position, scope.head
-        kept.order.lookback = scope.lookback
-        return kept
+        cached.order.position, cached.order.head = scope.position, scope.head
+        cached.order.lookback = scope.lookback
+        return cached
 
     @classmethod
-    def caught_up(cls, reading: Reading, scope_id: int, kept: Self | None, *, by_age: bool) -> Self | None:
-        """Return a recent copy, made from `kept` if possible, without the writers' lock.
+    def caught_up(cls, reading: Reading, scope_id: int, cached: Self | None, *, by_age: bool) -> Self | None:
+        """Return a recent copy, made from `cached` if possible, without the writers' lock.
 
         Return None if other processes deleted steps before they were read.
         """
-        if kept is not None and kept.follow(reading, scope_id):
-            return kept
+        if cached is not None and cached.follow(reading, scope_id):
+            return cached
         later: list[Sequence[Any]] = []
         with reading() as snapshot:
             scope = sql.scope_row(snapshot, scope_id)
@@ -111,7 +112,7 @@ class Replica:
             def look() -> None:
                 since = later[-1][0] if later else scope.version
                 with reading() as connection:
-                    later.extend(sql.steps_since(connection, scope=scope_id, since=since, most=STEPS_KEPT).all())
+                    later.extend(sql.steps_since(connection, scope=scope_id, since=since, limit=MAX_JOURNAL_STEPS).all())
 
             rows = [_rows(snapshot, query, scope_id, look) for query in (sql.WAITING, sql.GIVEN_UP)]
             built = cls(scope.version, _built(snapshot, scope, *rows, by_age=by_age))
@@ -122,7 +123,7 @@ class Replica:
         for version, step in steps:
             if version != self.version + 1:
                 return False
-            _again(self.order, _decode(step))
+            _replay(self.order, _decode(step))
             self.version = version
         return True
 
@@ -130,28 +131,28 @@ class Replica:
         """Replay the journal after this version. Return False if it does not reach back that far."""
         with reading() as connection:
             version = sql.scope_row(connection, scope_id).version
-            steps = sql.steps_since(connection, scope=scope_id, since=self.version, most=STEPS_KEPT).all()
+            steps = sql.steps_since(connection, scope=scope_id, since=self.version, limit=MAX_JOURNAL_STEPS).all()
         return self.do(steps) and self.version == version
 
     def advance(self, connection: Runs, scope: int, step: JournalEntry) -> None:
         """Append the last step to the journal."""
         self.version += 1
         sql.add_step(connection, scope=scope, version=self.version, step=_encode(step))
-        if self.version % STEPS_KEPT == 0 or not len(self.order):
-            sql.forget_steps(connection, scope=scope, until=self.version - (STEPS_KEPT if len(self.order) else 0))
+        if self.version % MAX_JOURNAL_STEPS == 0 or not len(self.order):
+            sql.delete_steps(connection, scope=scope, until=self.version - (MAX_JOURNAL_STEPS if len(self.order) else 0))
 
 
-def _again(order: CausalOrder, step: JournalEntry) -> None:
+def _replay(order: CausalOrder, step: JournalEntry) -> None:
     if step.turned_back:
         order.turn_back(step.now)
-    elif step.withdrawn is not None:
-        order.withdraw(step.withdrawn, step.now, step.limit)
+    elif step.removed is not None:
+        order.remove(step.removed, step.now, step.limit)
     elif step.released:
         order.release(step.now, step.limit or 1)
     elif step.offered:
         order.offer(step.offered, step.now, step.received, step.limit, step.ahead)
     else:
-        order.expire(step.now, step.most, step.limit)
+        order.expire(step.now, step.max_roots, step.limit)
 
 
 def _rows(snapshot: Any, query: str, scope_id: int, after_page: Callable[[], None]) -> list[Sequence[Any]]:
@@ -164,8 +165,8 @@ def _rows(snapshot: Any, query: str, scope_id: int, after_page: Callable[[], Non
 
 def _built_in_lock(connection: Runs, scope: sql.ScopeRow, *, by_age: bool, whole: bool) -> CausalOrder | None:
     limit = _ENDLESS if whole else ROWS_IN_LOCK + 1
-    waits = sql.waiting_some(connection, scope=scope.id, most=limit).all()
-    given_up = sql.given_up_some(connection, scope=scope.id, most=limit).all()
+    waits = sql.waiting_some(connection, scope=scope.id, limit=limit).all()
+    given_up = sql.given_up_some(connection, scope=scope.id, limit=limit).all()
     if max(len(waits), len(given_up)) == limit:
         return None
     return _built(connection, scope, waits, given_up, by_age=by_age)
@@ -183,8 +184,8 @@ def _built(
     breaking: dict[bytes, tuple[int, Sequence[int]]] = {}
     given_up: Mapping[bytes, int] = {key: at for _, key, at in rows}
     if scope.releasing:
-        releasing = dict(sql.releases(connection, scope=scope.id).all())
-        for key, number, members in sql.cycles(connection, scope=scope.id).all():
+        releasing = dict(releases.waiting_releases(connection, scope=scope.id).all())
+        for key, number, members in releases.cycles(connection, scope=scope.id).all():
             breaking[key] = (number, struct.unpack(f"<{len(members) // 8}q", members))
         moments = Moments(connection, scope.id)
         waits, given_up = moments.events(waits), moments.given_up(rows)

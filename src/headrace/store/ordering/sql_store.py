@@ -20,10 +20,10 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from headrace.core.ordering.handling import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy, OrderedEvent, ScopeCounters, State, WaitingEvent
 from headrace.ports.ordering_store import EXPIRED_EVENTS, OrderingStore
 from headrace.store.dialects.statements import DriverStatement, Runs, row_by_row
-from headrace.store.ordering import clock_reset
+from headrace.store.ordering import clock_reset, releases
 from headrace.store.ordering import statements as sql
 from headrace.store.ordering.replica import BUILDS, Replica
 from headrace.store.ordering.steady_clock import ScopeClock
@@ -99,10 +99,10 @@ class SqlOrdering(OrderingStore):
         return self._turn(now, lambda turn: turn.expire(EXPIRED_EVENTS))
 
     @override
-    def claim(self, most: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
-        return self._claimed(lambda connection: self._claim_some(connection, most, now, after, only), now)
+    def claim(self, limit: int, now: int, *, after: Sequence[bytes] | None = None, only: bytes | None = None) -> list[Claim]:
+        return self._claimed(lambda connection: self._claim_some(connection, limit, now, after, only), now)
 
-    def _claim_some(self, connection: Any, most: int, now: int, after: Sequence[bytes] | None, only: bytes | None) -> list[Claim] | None:
+    def _claim_some(self, connection: Any, limit: int, now: int, after: Sequence[bytes] | None, only: bytes | None) -> list[Claim] | None:
         """Claim events as `claim` does. Return None if the scope's clock must be set back first."""
         moment = self._moment(connection, now)
         if moment is None:
@@ -110,8 +110,8 @@ class SqlOrdering(OrderingStore):
         if only is not None:
             return self._claim(connection, sql.one, 1, moment, key=only)
         if after is not None:
-            return self._claim(connection, sql.after, most, moment, keys=after)
-        return self._claim(connection, sql.due, most, moment)
+            return self._claim(connection, sql.after, limit, moment, keys=after)
+        return self._claim(connection, sql.due, limit, moment)
 
     def _claimed(self, work: Callable[[Any], list[Claim] | None], now: int) -> list[Claim]:
         """Return the claims of `work`. While it finds none, release events that earlier transactions left."""
@@ -171,14 +171,14 @@ class SqlOrdering(OrderingStore):
         if keys is None:
             with self._database.reading() as connection:
                 keys = list(sql.dead_keys(connection, scope=self.scope_id).scalars())
-        return sum(self._redrive_some(some, now) for some in sql.slices(keys, sql.RELEASED_EVENTS))
+        return sum(self._redrive_some(some, now) for some in sql.slices(keys, releases.RELEASED_EVENTS))
 
     def _redrive_some(self, keys: Sequence[bytes], now: int) -> int:
         """Redrive some dead events in a separate transaction, because other writers wait for the lock meanwhile."""
         return self._database.write(lambda connection: sql.redrive(connection, scope=self.scope_id, now=now, keys=keys).rowcount)
 
     @override
-    def forget(self, key: bytes, now: int) -> bool:
+    def mark_handled(self, key: bytes, now: int) -> bool:
         def change(turn: OrderingTransaction) -> bool:
             rows = sql.event_by_key(turn.connection, scope=self.scope_id, key=key).all()
             if not rows:
@@ -187,7 +187,7 @@ class SqlOrdering(OrderingStore):
             if state in {"claimed", "blocked"} and claim is not None and (due is None or due > turn.now):
                 return False
             if state == "waiting":
-                turn.withdraw(key)
+                turn.remove(key)
             sql.remove(turn.connection, scope=self.scope_id, seq=seq)
             self._finish(turn.connection, [(key, position)], turn.now)
             self._unblock(turn.connection, {"": [key]}, turn.now)
@@ -207,15 +207,15 @@ class SqlOrdering(OrderingStore):
             return [OrderedEvent(*row) for row in sql.followers(connection, scope=self.scope_id, key=key).all()]
 
     @override
-    def ready(self, most: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
+    def ready(self, limit: int, now: int) -> list[tuple[OrderedEvent, str | None]]:
         with self._database.reading() as connection:
-            rows = sql.ready(connection, scope=self.scope_id, most=most, now=now).all()
+            rows = sql.ready(connection, scope=self.scope_id, limit=limit, now=now).all()
         return [(OrderedEvent(*row[:7]), row[7]) for row in rows]
 
     @override
     def waits(self, limit: int) -> list[WaitingEvent]:
         with self._database.reading() as connection:
-            rows = sql.waits(connection, scope=self.scope_id, most=limit).all()
+            rows = sql.waits(connection, scope=self.scope_id, limit=limit).all()
             scope = sql.scope_row(connection, self.scope_id)
         ahead = 0 if self._steady is None else scope.clock - scope.age
         return [WaitingEvent(OrderedEvent(*row[:7]), row[7], row[8] + ahead) for row in rows]
@@ -274,24 +274,29 @@ class SqlOrdering(OrderingStore):
             answer, self._replica = changed
             return answer
 
-    def _caught_up(self, kept: Replica | None) -> list[Replica]:
+    def _caught_up(self, cached: Replica | None) -> list[Replica]:
         """Return an updated copy, made without the writers' lock, or nothing if other processes wrote too fast."""
-        copy = Replica.caught_up(self._database.reading, self.scope_id, kept, by_age=self._by_age)
+        copy = Replica.caught_up(self._database.reading, self.scope_id, cached, by_age=self._by_age)
         return [] if copy is None else [copy]
 
     def _change(
         self,
         connection: Runs,
-        kept: Replica | None,
+        cached: Replica | None,
         now: int,
         change: Callable[[OrderingTransaction], T],
         keys: Sequence[bytes],
         *,
         whole: bool,
     ) -> tuple[T, Replica] | None:
-        """Run `change` with the copy `kept`. Return None if the copy is too far behind, unless `whole` is set."""
-        options: dict[str, Any] = {"by_age": self._by_age, "logged": self._logged, "steady": self._steady, "limit": sql.RELEASED_EVENTS}
-        turn = OrderingTransaction.begin(connection, self.scope_id, kept, now, keys=keys, whole=whole, **options)
+        """Run `change` with the copy `cached`. Return None if the copy is too far behind, unless `whole` is set."""
+        options: dict[str, Any] = {
+            "by_age": self._by_age,
+            "logged": self._logged,
+            "steady": self._steady,
+            "limit": releases.RELEASED_EVENTS,
+        }
+        turn = OrderingTransaction.begin(connection, self.scope_id, cached, now, keys=keys, whole=whole, **options)
         if turn is None:
             return None
         if turn.scope.clock > now + AHEAD_MICROS:
@@ -317,10 +322,10 @@ class SqlOrdering(OrderingStore):
         counted = self._steady.counted()
         return self._steady(sql.scope_row(connection, self.scope_id), now) if counted is None else counted
 
-    def _claim(self, connection: Runs, statement: DriverStatement, most: int, now: int, **given: Any) -> list[Claim]:
+    def _claim(self, connection: Runs, statement: DriverStatement, limit: int, now: int, **parameters: Any) -> list[Claim]:
         token, lease = uuid4().hex, now + self.policy.lease
         row_by_row(connection)
-        seqs = statement(connection, scope=self.scope_id, most=most, now=now, **given).scalars()
+        seqs = statement(connection, scope=self.scope_id, limit=limit, now=now, **parameters).scalars()
         claims: list[Claim] = []
         for some in sql.slices(seqs):
             claims += [claimed(row, token) for row in sql.take(connection, scope=self.scope_id, seqs=some, token=token, lease=lease).all()]
@@ -364,7 +369,7 @@ class SqlOrdering(OrderingStore):
 
     def _unblock(self, connection: Runs, done: dict[str, list[bytes]], now: int) -> None:
         for token, keys in done.items():
-            sql.unblock_followers(connection, self.scope_id, keys, now, token=token, lease=now + self.policy.lease)
+            releases.unblock_followers(connection, self.scope_id, keys, now, token=token, lease=now + self.policy.lease)
 
 
 def _by_token(claims: Sequence[Claim]) -> dict[str, list[Claim]]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from headrace.core.ordering.handling import State
-from headrace.store.dialects.statements import MAX_INSERT_ROWS, BulkInsert, DriverStatement, Runs, StatementResult
-from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_handled, ordering_releases
+from headrace.core.ordering.delivery import State
+from headrace.store.dialects.statements import MAX_INSERT_ROWS, BulkInsert, DriverStatement, StatementResult, Runs
+from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_handled
 
 T = TypeVar("T")
-MOST_PARAMETERS: Final = 10_000
-RELEASED_EVENTS: Final = 1_000
-"""Maximum followers that one transaction releases."""
+MAX_PARAMETERS: Final = 10_000
 # `+scope_id` excludes the scope from the index lookup, so only the event is looked up. Otherwise both databases may
 # read the whole scope if they estimate it as small.
 
@@ -40,22 +38,22 @@ _scope_row = DriverStatement(f"SELECT {', '.join(ScopeRow._fields)} FROM orderin
 
 _TREE = """
 WITH RECURSIVE roots AS ({roots}), tree(seq, key) AS (SELECT seq, key FROM roots UNION ALL SELECT e.seq, e.key FROM tree CROSS JOIN {below})
-SELECT seq FROM tree LIMIT :most
+SELECT seq FROM tree LIMIT :limit
 """
 _BELOW = "ordering_events e WHERE +e.scope_id = :scope AND e.leader_key = tree.key AND e.state = 'blocked'"
 # SQLite reads followers in the order of the index, by position. PostgreSQL needs ORDER BY for that. The LIMIT also
 # prevents a join in PostgreSQL, which would use one column of the index and read the whole scope for each level of
 # the tree.
-_BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} ORDER BY e.position LIMIT :most) e"  # noqa: S608
+_BELOW_EACH = f"LATERAL (SELECT e.seq, e.key FROM {_BELOW} ORDER BY e.position LIMIT :limit) e"  # noqa: S608
 
-_DUE = "SELECT seq, key FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
+_DUE = "SELECT seq, key FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :limit"
 _ONE = """
 SELECT seq, key FROM ordering_events
 WHERE +scope_id = :scope AND key = :key AND (state = 'ready' OR (state = 'claimed' AND due <= :now))
 """
 _AFTER = """
 SELECT seq, key FROM ordering_events
-WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'ready' AND due <= :now ORDER BY position LIMIT :most
+WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'ready' AND due <= :now ORDER BY position LIMIT :limit
 """
 
 
@@ -93,11 +91,11 @@ WHERE +scope_id = :scope AND seq IN ({which})
     )
 
 
-take_due = _take("SELECT seq FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most")
+take_due = _take("SELECT seq FROM ordering_events WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :limit")
 take_followers = _take(
     "SELECT seq FROM ordering_events WHERE +scope_id = :scope AND leader_key = :key "
     "AND (state = 'blocked' OR (state = 'ready' AND due <= :now)) "
-    "AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key) ORDER BY position LIMIT :most"
+    "AND NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key) ORDER BY position LIMIT :limit"
 )
 """Claim the followers of a handled event. The statement finds none while the event has a row."""
 take_back = DriverStatement("UPDATE ordering_events SET attempts = attempts - 1 WHERE +scope_id = :scope AND seq IN :seqs", seqs="bigint")
@@ -108,12 +106,12 @@ _SETTLE_ONE = (
     "DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq AND (claim = :token OR :alone = 1) RETURNING key, position"
 )
 _settle_one = DriverStatement(_SETTLE_ONE)
-_settle_at_once = DriverStatement(
+_settle_in_one_statement = DriverStatement(
     f"""
-WITH gone AS ({_SETTLE_ONE}), added AS (
-    INSERT INTO ordering_handled (scope_id, key, position, at) SELECT :scope, key, coalesce(position, 0), :now FROM gone
+WITH settled AS ({_SETTLE_ONE}), added AS (
+    INSERT INTO ordering_handled (scope_id, key, position, at) SELECT :scope, key, coalesce(position, 0), :now FROM settled
 )
-UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope AND EXISTS (SELECT 1 FROM gone) RETURNING releasing
+UPDATE ordering_scopes SET handled = handled + 1 WHERE id = :scope AND EXISTS (SELECT 1 FROM settled) RETURNING releasing
 """  # noqa: S608
 )
 renew = DriverStatement(
@@ -121,75 +119,18 @@ renew = DriverStatement(
     seqs="bigint",
 )
 remove = DriverStatement("DELETE FROM ordering_events WHERE +scope_id = :scope AND seq = :seq")
-unblock = DriverStatement(
-    """
-UPDATE ordering_events SET
-    state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
-    due = CASE WHEN claim = :token THEN :lease ELSE :now END
-WHERE +scope_id = :scope AND state = 'blocked' AND leader_key IN :keys
-""",
-    keys="bytea",
-)
-_many_blocked = DriverStatement(
-    "SELECT count(*) FROM (SELECT 1 FROM ordering_events "
-    "WHERE +scope_id = :scope AND leader_key IN :keys AND state = 'blocked' LIMIT :most) AS found",
-    keys="bytea",
-)
-_unblock_slice = DriverStatement(
-    """
-UPDATE ordering_events SET
-    state = CASE WHEN claim = :token THEN 'claimed' ELSE 'ready' END,
-    due = CASE WHEN claim = :token THEN :lease ELSE :now END
-WHERE +scope_id = :scope AND seq IN (
-    SELECT seq FROM ordering_events
-    WHERE +scope_id = :scope AND leader_key = :key AND position > :released AND state = 'blocked' ORDER BY position LIMIT :most
-) RETURNING position
-"""
-)
-releases = DriverStatement("SELECT key, number FROM ordering_releases WHERE scope_id = :scope AND state = 'waiting' ORDER BY number, key")
-cycles = DriverStatement(
-    "SELECT key, number, members FROM ordering_releases WHERE scope_id = :scope AND state = 'cycle' ORDER BY number, key"
-)
-# An event placed long after its leader's release may find the leader handled meanwhile. Earlier siblings may still be
-# blocked.
-unblock_placed = DriverStatement(
-    """
-UPDATE ordering_events SET state = 'ready', due = :now
-WHERE +scope_id = :scope AND seq IN :seqs AND state = 'blocked' AND NOT EXISTS (
-    SELECT 1 FROM ordering_events AS leader
-    WHERE +leader.scope_id = :scope AND leader.key = ordering_events.leader_key AND leader.state <> 'skipped'
-) AND NOT EXISTS (
-    SELECT 1 FROM ordering_releases AS release
-    WHERE release.scope_id = :scope AND release.state = 'blocked' AND release.key = ordering_events.leader_key
-)
-""",
-    seqs="bigint",
-)
-_releases = DriverStatement(
-    "SELECT key, released, claim FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked' ORDER BY number, key LIMIT :most"
-)
-_is_releasing = DriverStatement("SELECT 1 FROM ordering_releases WHERE scope_id = :scope AND key = :key AND state = 'waiting'")
-end_releases = DriverStatement("DELETE FROM ordering_releases WHERE scope_id = :scope AND state = :state AND key IN :keys", keys="bytea")
-_move_release = DriverStatement(
-    "UPDATE ordering_releases SET released = :released WHERE scope_id = :scope AND state = 'blocked' AND key = :key"
-)
-_last_release = DriverStatement("SELECT coalesce(max(number), 0) FROM ordering_releases WHERE scope_id = :scope AND state = 'blocked'")
-set_releasing = DriverStatement(
-    "UPDATE ordering_scopes SET releasing = CASE WHEN EXISTS (SELECT 1 FROM ordering_releases WHERE scope_id = :scope) THEN 1 ELSE 0 END "
-    "WHERE id = :scope"
-)
-_place = DriverStatement(
+_write_released = DriverStatement(
     "UPDATE ordering_events SET state = :state, due = :due, position = :position, mark = :mark WHERE +scope_id = :scope AND seq = :seq"
 )
-_GIVEN = {"state": "text", "due": "bigint", "position": "bigint", "mark": "text", "seq": "bigint"}
-_ARRAYS = {name: f"CAST(:{name} AS {kind}[])" for name, kind in _GIVEN.items()}
+_RELEASED_COLUMNS = {"state": "text", "due": "bigint", "position": "bigint", "mark": "text", "seq": "bigint"}
+_ARRAYS = {name: f"CAST(:{name} AS {kind}[])" for name, kind in _RELEASED_COLUMNS.items()}
 # One statement per event takes PostgreSQL four times as long. A join must be avoided too: PostgreSQL estimates the
-# scope as small, and would compare each of its events with each given one.
-_place_at_once = DriverStatement(
+# scope as small, and would compare each of its events with each released one.
+_write_released_batch = DriverStatement(
     f"""
 UPDATE ordering_events SET (state, due, position, mark) = (
-    SELECT {", ".join(f"({_ARRAYS[name]})[i]" for name in _GIVEN if name != "seq")}
-    FROM (SELECT array_position({_ARRAYS["seq"]}, ordering_events.seq) AS i OFFSET 0) AS given
+    SELECT {", ".join(f"({_ARRAYS[name]})[i]" for name in _RELEASED_COLUMNS if name != "seq")}
+    FROM (SELECT array_position({_ARRAYS["seq"]}, ordering_events.seq) AS i OFFSET 0) AS released
 ) WHERE +scope_id = :scope AND seq = ANY({_ARRAYS["seq"]})
 """  # noqa: S608
 )
@@ -224,11 +165,11 @@ states_of_all = DriverStatement(
     "UNION ALL SELECT key, state FROM ordering_events WHERE +scope_id = :scope AND key IN :keys",
     keys="bytea",
 )
-forget_given_up = DriverStatement("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
+delete_given_up = DriverStatement("DELETE FROM ordering_given_up WHERE scope_id = :scope AND key IN :keys", keys="bytea")
 WAITING: Final = "SELECT seq, key, leader_key, occurred, id, since, late FROM ordering_events WHERE scope_id = :scope AND state = 'waiting'"
-waiting_some = DriverStatement(f"{WAITING} LIMIT :most")
+waiting_some = DriverStatement(f"{WAITING} LIMIT :limit")
 GIVEN_UP: Final = "SELECT number, key, at FROM ordering_given_up WHERE scope_id = :scope"
-given_up_some = DriverStatement(f"{GIVEN_UP} LIMIT :most")
+given_up_some = DriverStatement(f"{GIVEN_UP} LIMIT :limit")
 
 _EVENT = "source, id, follows, occurred, body, key, leader_key"
 event_by_key = DriverStatement("SELECT seq, key, state, position, claim, due FROM ordering_events WHERE +scope_id = :scope AND key = :key")
@@ -238,11 +179,11 @@ followers = DriverStatement(
 )
 ready = DriverStatement(
     f"SELECT {_EVENT}, mark FROM ordering_events "  # noqa: S608
-    "WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :most"
+    "WHERE scope_id = :scope AND due <= :now ORDER BY due, position LIMIT :limit"
 )
 waits = DriverStatement(
     f"SELECT {_EVENT}, state, since FROM ordering_events "  # noqa: S608
-    "WHERE scope_id = :scope AND state IN ('waiting', 'blocked') ORDER BY seq LIMIT :most"
+    "WHERE scope_id = :scope AND state IN ('waiting', 'blocked') ORDER BY seq LIMIT :limit"
 )
 by_state = DriverStatement("SELECT state, count(*) FROM ordering_events WHERE scope_id = :scope GROUP BY state")
 next_due = DriverStatement(
@@ -272,15 +213,14 @@ count_handled = DriverStatement("UPDATE ordering_scopes SET handled = handled + 
 set_clock = DriverStatement("UPDATE ordering_scopes SET clock = :now, age = :age WHERE id = :scope")
 
 steps_since = DriverStatement(
-    "SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :most"
+    "SELECT version, step FROM ordering_journal WHERE scope_id = :scope AND version > :since ORDER BY version LIMIT :limit"
 )
-forget_steps = DriverStatement("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
+delete_steps = DriverStatement("DELETE FROM ordering_journal WHERE scope_id = :scope AND version <= :until")
 add_step = DriverStatement("INSERT INTO ordering_journal (scope_id, version, step) VALUES (:scope, :version, :step)")
 
 add_events = BulkInsert(ordering_events)
 add_handled = BulkInsert(ordering_handled)
 add_given_up = BulkInsert(ordering_given_up)
-add_releases = BulkInsert(ordering_releases)
 
 _UNKNOWN = """
 NOT EXISTS (SELECT 1 FROM ordering_events WHERE +scope_id = :scope AND key = :key)
@@ -294,16 +234,16 @@ SELECT id, :key, position + 1, :now FROM ordering_scopes WHERE id = :scope AND {
 """  # noqa: S608
 _PASS = "UPDATE ordering_scopes SET position = position + 1, head = head + 1, handled = handled + 1 WHERE id = :scope"  # noqa: S105
 _pass, _count_passed = DriverStatement(_PASSED), DriverStatement(_PASS)
-_pass_at_once = DriverStatement(
+_pass_in_one_statement = DriverStatement(
     f"""
 WITH passed AS ({_PASSED} RETURNING position)
 {_PASS} AND EXISTS (SELECT 1 FROM passed) RETURNING id
 """  # noqa: S608
 )
-forget_handled = DriverStatement(
+delete_handled = DriverStatement(
     """
 DELETE FROM ordering_handled WHERE scope_id = :scope AND key IN
-    (SELECT key FROM ordering_handled WHERE scope_id = :scope AND at <= :before ORDER BY at LIMIT :most)
+    (SELECT key FROM ordering_handled WHERE scope_id = :scope AND at <= :before ORDER BY at LIMIT :limit)
 """
 )
 
@@ -319,7 +259,7 @@ def pass_through(connection: Runs, scope: int, key: bytes, now: int) -> bool:
     Return False if the scope knows the event: it arrived before, was given up, or has followers.
     """
     if connection.dialect.name == "postgresql":
-        return bool(_pass_at_once(connection, scope=scope, key=key, now=now).all())
+        return bool(_pass_in_one_statement(connection, scope=scope, key=key, now=now).all())
     if _pass(connection, scope=scope, key=key, now=now).rowcount < 1:
         return False
     _count_passed(connection, scope=scope)
@@ -334,7 +274,7 @@ def settle_one(connection: Runs, scope: int, seq: int, now: int, *, token: str, 
     """
     parameters = {"scope": scope, "seq": seq, "token": token, "alone": int(alone)}
     if connection.dialect.name == "postgresql":
-        answer = _settle_at_once(connection, now=now, **parameters)
+        answer = _settle_in_one_statement(connection, now=now, **parameters)
         return lambda: _releasing(answer.all())
     handled = _settle_one(connection, **parameters).all()
     add_handled(connection, [(scope, key, position or 0, now) for key, position in handled])
@@ -346,25 +286,20 @@ def _releasing(rows: Sequence[Sequence[int]]) -> bool | None:
     return bool(rows[0][0]) if rows else None
 
 
-def place(connection: Runs, scope: int, rows: Sequence[tuple[str, int | None, int, str | None, int]]) -> None:
+def write_released(connection: Runs, scope: int, rows: Sequence[tuple[str, int | None, int, str | None, int]]) -> None:
     """Store released events, given as rows of (state, due, position, mark, seq)."""
     if connection.dialect.name != "postgresql" or len(rows) <= MAX_INSERT_ROWS:
-        _place.each(connection, [(*row[:4], scope, row[4]) for row in rows])
+        _write_released.each(connection, [(*row[:4], scope, row[4]) for row in rows])
     else:
-        columns = zip(_GIVEN, map(list, zip(*rows, strict=True)), strict=True)
-        _place_at_once(connection, scope=scope, **dict(columns))
+        columns = zip(_RELEASED_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)
+        _write_released_batch(connection, scope=scope, **dict(columns))
 
 
-def is_releasing(connection: Runs, scope: int, key: bytes) -> bool:
-    """Return whether followers of this event wait only for `release_some`."""
-    return bool(_is_releasing(connection, scope=scope, key=key).all())
-
-
-def slices(items: Iterable[T], most: int = MOST_PARAMETERS) -> Iterator[Sequence[T]]:
-    """Split the items into slices of `most`, by default as many as one statement accepts."""
+def slices(items: Iterable[T], size: int = MAX_PARAMETERS) -> Iterator[Sequence[T]]:
+    """Split the items into slices of `size`, by default as many as one statement accepts."""
     rest = list(items)
-    for start in range(0, len(rest), most):
-        yield rest[start : start + most]
+    for start in range(0, len(rest), size):
+        yield rest[start : start + size]
 
 
 def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> list[StatementResult]:
@@ -376,39 +311,3 @@ def states_sent(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: 
 def states(connection: Runs, scope: int, keys: Iterable[bytes], *, logged: bool = False) -> dict[bytes, State]:
     """Return the known states of these events by key. With `logged`, handled events are omitted."""
     return {row[0]: row[1] for answer in states_sent(connection, scope, keys, logged=logged) for row in answer.all()}
-
-
-def unblock_followers(connection: Runs, scope: int, keys: Iterable[bytes], now: int, *, token: str, lease: int) -> None:
-    """Make the followers of these events ready.
-
-    Events that the claim `token` includes stay claimed until `lease`. Large numbers of followers are recorded for
-    `release_some`, which runs once immediately.
-    """
-    for some in slices(keys):
-        ((follower_count,),) = _many_blocked(connection, scope=scope, keys=some, most=RELEASED_EVENTS + 1).all()
-        if follower_count > RELEASED_EVENTS:
-            end_releases(connection, scope=scope, state="blocked", keys=some)
-            ((last,),) = _last_release(connection, scope=scope).all()
-            add_releases(connection, [(scope, key, "blocked", last + 1, 0, token, None) for key in some])
-            set_releasing(connection, scope=scope)
-            release_some(connection, scope, now, lease)
-        elif follower_count:
-            unblock(connection, scope=scope, keys=some, token=token, lease=lease, now=now)
-
-
-def release_some(connection: Runs, scope: int, now: int, lease: int) -> bool:
-    """Make ready some events that handled events blocked, in order. Return False if none were left."""
-    room, done = RELEASED_EVENTS, list[bytes]()
-    for key, released, token in _releases(connection, scope=scope, most=RELEASED_EVENTS).all():
-        parameters = {"scope": scope, "key": key, "released": released, "token": token, "lease": lease, "now": now, "most": room}
-        moved = sorted(_unblock_slice(connection, **parameters).scalars())
-        if len(moved) == room:
-            _move_release(connection, scope=scope, key=key, released=moved[-1])
-            room = 0
-            break
-        room -= len(moved)
-        done.append(key)
-    if done:
-        end_releases(connection, scope=scope, state="blocked", keys=done)
-        set_releasing(connection, scope=scope)
-    return bool(done) or room < RELEASED_EVENTS

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from headrace.core.ordering.causal_order import CausalOrder
-from headrace.core.ordering.handling import OfferBatch, OrderedEvent, ReleasedEvent, State, released_events
-from headrace.store.dialects.statements import Runs, StatementResult, row_by_row
-from headrace.store.ordering import clock_reset
+from headrace.core.ordering.delivery import OfferBatch, OrderedEvent, ReleasedEvent, State, released_events
+from headrace.store.dialects.statements import StatementResult, Runs, row_by_row
+from headrace.store.ordering import clock_reset, releases
 from headrace.store.ordering import statements as sql
 from headrace.store.ordering.replica import JournalEntry, Replica
 from headrace.store.ordering.steady_clock import ScopeClock
-from headrace.store.ordering.wait_histogram import counted
+from headrace.store.ordering.wait_histogram import add_waits
 
 
 class FedEvent(NamedTuple):
@@ -66,8 +66,8 @@ class OrderingTransaction:
     left: dict[bytes, int] = field(default_factory=dict)
     cycles: frozenset[bytes] = frozenset()
     turned: bool = False
-    asked: frozenset[bytes] = frozenset()
-    answers: Sequence[StatementResult] = ()
+    read_keys: frozenset[bytes] = frozenset()
+    read_states: Sequence[StatementResult] = ()
     keeps_time: bool = False
 
     @classmethod
@@ -75,7 +75,7 @@ class OrderingTransaction:
         cls,
         connection: Runs,
         scope_id: int,
-        kept: Replica | None,
+        cached: Replica | None,
         now: int,
         *,
         by_age: bool,
@@ -88,13 +88,13 @@ class OrderingTransaction:
         """Return a transaction with the current ordering.
 
         The states of `keys` are read together with the scope. The transaction releases about `limit` waiting events
-        at most, and leaves the rest to `release`. Return None, without changes, if `kept` is too far behind (see
+        at most, and leaves the rest to `release`. Return None, without changes, if `cached` is too far behind (see
         `Replica.current`).
         """
         row_by_row(connection)
-        answers = sql.states_sent(connection, scope_id, keys, logged=logged)
+        read_states = sql.states_sent(connection, scope_id, keys, logged=logged)
         scope = sql.scope_row(connection, scope_id)
-        replica = Replica.current(connection, scope, kept, by_age=by_age, whole=whole)
+        replica = Replica.current(connection, scope, cached, by_age=by_age, whole=whole)
         if replica is None:
             return None
         held = dict(replica.order.releasing)
@@ -111,8 +111,8 @@ class OrderingTransaction:
             limit,
             left=held,
             cycles=frozenset(replica.order.breaking),
-            asked=frozenset(keys),
-            answers=answers,
+            read_keys=frozenset(keys),
+            read_states=read_states,
         )
 
     @property
@@ -140,39 +140,39 @@ class OrderingTransaction:
         at = {event.seq: event for event in released}
         passed = set(offering.passed)
         sql.add_events(self.connection, [self._row(seq, fed, at.get(seq)) for seq, fed in taken.items() if fed.event.key not in passed])
-        self._place(event for event in released if event.seq not in taken)
+        self._write_released(event for event in released if event.seq not in taken)
         self._count_passed(offering.passed)
         for keys in sql.slices(late):
-            sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
+            sql.delete_given_up(self.connection, scope=self.scope.id, keys=keys)
         self._give_up(lost)
         self.steps.append(JournalEntry(self.age, offering.offered, received=offering.received, limit=self.limit, ahead=ahead))
 
-    def expire(self, most: int) -> int:
-        """Give up overdue leaders until `most` events are released as lost. Return how many were."""
+    def expire(self, max_roots: int) -> int:
+        """Give up overdue leaders until `max_roots` events are released as lost. Return how many were."""
         due, first, before = self.order.next_expiry(), self.order.position + 1, self.order.lost
         if due is None or due > self.age:
             return 0
-        released = released_events(self.order.expire(self.age, most, self.limit), first)
-        self._place(released)
+        released = released_events(self.order.expire(self.age, max_roots, self.limit), first)
+        self._write_released(released)
         self._give_up(before)
-        self.steps.append(JournalEntry(self.age, most=most, limit=self.limit))
+        self.steps.append(JournalEntry(self.age, max_roots=max_roots, limit=self.limit))
         return self.order.lost - before
 
-    def withdraw(self, key: bytes) -> None:
+    def remove(self, key: bytes) -> None:
         """Record a waiting event as handled."""
         first = self.order.position + 1
-        self._place(released_events(self.order.withdraw(key, self.age, self.limit), first))
-        self.steps.append(JournalEntry(self.age, withdrawn=key, limit=self.limit))
+        self._write_released(released_events(self.order.remove(key, self.age, self.limit), first))
+        self.steps.append(JournalEntry(self.age, removed=key, limit=self.limit))
 
     def release(self, lease: int) -> None:
         """Continue the work of earlier transactions: set moments back after a clock reset, or release followers."""
-        if self.go_back(lease) or sql.release_some(self.connection, self.scope.id, self.now, self.now + lease):
+        if self.go_back(lease) or releases.release_some(self.connection, self.scope.id, self.now, self.now + lease):
             return
         if not self.order.releasing and not self.order.breaking:
             return
         first = self.order.position + 1
-        self._place(released_events(self.order.release(self.age, sql.RELEASED_EVENTS), first))
-        self.steps.append(JournalEntry(self.age, limit=sql.RELEASED_EVENTS, released=True))
+        self._write_released(released_events(self.order.release(self.age, releases.RELEASED_EVENTS), first))
+        self.steps.append(JournalEntry(self.age, limit=releases.RELEASED_EVENTS, released=True))
 
     def turn_back(self, now: int, lease: int) -> None:
         """Set the scope's clock back, because it is ahead of the wall clock."""
@@ -212,7 +212,7 @@ class OrderingTransaction:
                 late=order.late,
                 cycles=order.cycles,
                 waited=sum(self.waited),
-                holds=counted(self.scope.holds, self.waited) if self.waited else self.scope.holds,
+                holds=add_waits(self.scope.holds, self.waited) if self.waited else self.scope.holds,
                 passed=self.passed,
             )
 
@@ -224,15 +224,15 @@ class OrderingTransaction:
         scope = self.scope.id
         for state, keys in (("waiting", self.left.keys() - left.keys()), ("cycle", self.cycles - cycles.keys())):
             for some in sql.slices(keys):
-                sql.end_releases(self.connection, scope=scope, state=state, keys=some)
+                releases.end_releases(self.connection, scope=scope, state=state, keys=some)
         added: list[tuple[Any, ...]] = [
             (scope, key, "waiting", number, 0, "", None) for key, number in left.items() if key not in self.left
         ]
         for key in cycles.keys() - self.cycles:
             seqs = cycles[key].seqs
             added.append((scope, key, "cycle", cycles[key].number, 0, "", struct.pack(f"<{len(seqs)}q", *seqs)))
-        sql.add_releases(self.connection, added)
-        sql.set_releasing(self.connection, scope=scope)
+        releases.add_releases(self.connection, added)
+        releases.set_releasing(self.connection, scope=scope)
 
     def _known(self, events: Sequence[FedEvent]) -> dict[bytes, State]:
         known: dict[bytes, State] = {}
@@ -250,46 +250,46 @@ class OrderingTransaction:
         return known
 
     def _states(self, keys: Sequence[bytes]) -> dict[bytes, State]:
-        if not self.asked.issuperset(keys):
+        if not self.read_keys.issuperset(keys):
             return sql.states(self.connection, self.scope.id, keys, logged=self.logged)
-        answers, self.asked, self.answers = self.answers, frozenset(), ()  # a second step may find other states
-        states: dict[bytes, State] = {row[0]: row[1] for answer in answers for row in answer.all()}
+        read_states, self.read_keys, self.read_states = self.read_states, frozenset(), ()  # a second step may find other states
+        states: dict[bytes, State] = {row[0]: row[1] for answer in read_states for row in answer.all()}
         return {key: states[key] for key in keys if key in states}
 
-    def _row(self, seq: int, fed: FedEvent, place: ReleasedEvent | None) -> tuple[Any, ...]:
+    def _row(self, seq: int, fed: FedEvent, released: ReleasedEvent | None) -> tuple[Any, ...]:
         event = fed.event
         late, since = False, self.age
         state, due = "waiting", None
-        if place is not None:
-            self.waited.append(place.waited)
-            state, due = ("blocked", None) if place.blocked else ("ready", self.now)
+        if released is not None:
+            self.waited.append(released.waited)
+            state, due = ("blocked", None) if released.blocked else ("ready", self.now)
         else:
             entry = self.order.entry(fed.event.key)
             if entry is not None:
                 late, since = entry.late, entry.since
         body = None if self.logged else event.body
         who = (event.source, event.id, event.follows, event.occurred, since, late)
-        position_mark = (None, None) if place is None else (place.position, place.mark)
+        position_mark = (None, None) if released is None else (released.position, released.mark)
         return (self.scope.id, seq, fed.event.key, fed.event.leader_key, *who, state, *position_mark, due, 0, None, None, body)
 
-    def _place(self, places: Iterable[ReleasedEvent]) -> None:
+    def _write_released(self, released: Iterable[ReleasedEvent]) -> None:
         rows = []
-        for event in places:
+        for event in released:
             self.waited.append(event.waited)
             state, due = ("blocked", None) if event.blocked else ("ready", self.now)
             rows.append((state, due, event.position, event.mark, event.seq))
-        sql.place(self.connection, self.scope.id, rows)
+        sql.write_released(self.connection, self.scope.id, rows)
         if self.scope.releasing:
             for seqs in sql.slices(row[-1] for row in rows):
-                sql.unblock_placed(self.connection, scope=self.scope.id, seqs=seqs, now=self.now)
+                releases.unblock_released(self.connection, scope=self.scope.id, seqs=seqs, now=self.now)
 
     def _count_passed(self, keys: Sequence[bytes]) -> None:
         self.passed += len(keys)
-        sql.unblock_followers(self.connection, self.scope.id, keys, self.now, token="", lease=self.now)
+        releases.unblock_followers(self.connection, self.scope.id, keys, self.now, token="", lease=self.now)
 
     def _give_up(self, lost: int) -> None:
         """Store the leaders that the last step gave up or removed. Before it, `lost` were lost."""
         for keys in sql.slices(self.order.pruned):
-            sql.forget_given_up(self.connection, scope=self.scope.id, keys=keys)
+            sql.delete_given_up(self.connection, scope=self.scope.id, keys=keys)
         rows = [(self.scope.id, key, at, number) for number, (key, at) in enumerate(self.order.gave.items(), lost + 1)]
         sql.add_given_up(self.connection, rows)

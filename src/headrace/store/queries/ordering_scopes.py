@@ -11,7 +11,7 @@ from headrace.core.values.moments import moment
 from headrace.store.db.ages import wall_of
 from headrace.store.log.extent import received_after
 from headrace.store.ordering.scopes import WEBHOOK_PREFIX
-from headrace.store.ordering.wait_histogram import told
+from headrace.store.ordering.wait_histogram import as_buckets
 from headrace.store.queries.scopes import MAX_STATUS_WAITS
 from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
@@ -120,7 +120,7 @@ def _status(connection: Connection, scope: Row[Any], top: int) -> ScopeStatus:
         cycles=scope.cycles,
         batch=0,
         updated=moment(scope.clock),
-        holds=told(scope.holds),
+        holds=as_buckets(scope.holds),
         hold_seconds=scope.held / 1_000_000,
         needs=received_after(connection, scope.head),
         waiting_since=min((wait.since for wait in waits), default=None),

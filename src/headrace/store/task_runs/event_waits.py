@@ -19,14 +19,14 @@ from typing import Any, Final, NamedTuple, Self
 from sqlalchemy import Connection, exists, insert, select, update
 
 from headrace.core import task_run
-from headrace.core.ordering.handling import Claim, DeliveryPolicy
+from headrace.core.ordering.delivery import Claim, DeliveryPolicy
 from headrace.core.task_run import TaskRunState
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice
 from headrace.store.ordering.log_feed import LOOKBACK, PAGE, Progress, expire, fed, page_after
-from headrace.store.ordering.scopes import forget_rows, give_up_scope, has_few_rows, scope_named
+from headrace.store.ordering.scopes import delete_scope_rows, fits_one_slice, give_up_scope, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
 from headrace.store.ordering.transaction import EventFeed
@@ -230,8 +230,8 @@ def _begin(connection: Connection, head: int) -> None:
     behind = update(ordering_scopes).where(ordering_scopes.c.id == scope, ordering_scopes.c.head < head, no_run_waits)
     if not connection.execute(behind.values(head=head, version=randbits(40))).rowcount:
         return
-    if has_few_rows(connection, scope):
-        forget_rows(connection, scope)
+    if fits_one_slice(connection, scope):
+        delete_scope_rows(connection, scope)
     else:  # retention deletes these in slices
         give_up_scope(connection, scope)
         scope_named(connection, SCOPE, LOOKBACK, head=head)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select
 
-from headrace.core.ordering.handling import OrderedEvent
+from headrace.core.ordering.delivery import OrderedEvent
 from headrace.store import Store
 from headrace.store.db.ages import AgeLimit
 from headrace.store.ordering.scopes import scope_named

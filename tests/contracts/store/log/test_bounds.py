@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import event as on
 
-from headrace.core.ordering.handling import OrderedEvent
+from headrace.core.ordering.delivery import OrderedEvent
 from headrace.store import Store
 from headrace.store.dead_letters.counts import dead_letter_counts
 from headrace.store.dialects import sqlite
 from headrace.store.log import log
-from headrace.store.ordering import statements
-from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
+from headrace.store.ordering import releases
+from headrace.store.ordering.scopes import MAX_SLICE_ROWS, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.retention.pruner import Pruner
 from headrace.store.tables.custody import dead_letters
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
@@ -65,7 +65,7 @@ def count(store: Store, table: Any) -> int:
 
 
 def test_a_webhook_is_removed_a_slice_at_a_time(store: Store) -> None:
-    rows = 2 * ROWS_AT_ONCE + 10
+    rows = 2 * MAX_SLICE_ROWS + 10
     waiting_rows(store, "large", rows)
     waiting_rows(store, "other", 5)
     deleted: list[int] = []
@@ -77,12 +77,12 @@ def test_a_webhook_is_removed_a_slice_at_a_time(store: Store) -> None:
 
     assert store.webhooks.remove("large")
     assert not store.webhooks.remove("large")
-    assert deleted == [ROWS_AT_ONCE, ROWS_AT_ONCE, 10]
+    assert deleted == [MAX_SLICE_ROWS, MAX_SLICE_ROWS, 10]
     assert (count(store, ordering_events), count(store, ordering_scopes), count(store, webhooks)) == (5, 1, 1)
 
 
 def test_dead_events_of_a_webhook_are_redriven_a_slice_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "RELEASED_EVENTS", 10)
+    monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     waiting_rows(store, "large", 35, state="dead")
     waiting_rows(store, "other", 5, state="dead")
     redriven: list[int] = []

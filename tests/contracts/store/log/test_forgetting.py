@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from headrace.core.ordering.handling import OrderedEvent
+from headrace.core.ordering.delivery import OrderedEvent
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.db import slices

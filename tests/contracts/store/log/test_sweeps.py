@@ -11,7 +11,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from headrace.core.ledger.counters import StreamCounters
-from headrace.core.ordering.handling import OrderedEvent
+from headrace.core.ordering.delivery import OrderedEvent
 from headrace.store import Store
 from headrace.store.control.declarations import delete_staged
 from headrace.store.control.stream_reports import counter_columns
@@ -19,7 +19,7 @@ from headrace.store.custody import backlog, redrive
 from headrace.store.db import slices
 from headrace.store.dead_letters import pipelines, texts
 from headrace.store.keyring import Keyring
-from headrace.store.ordering.scopes import ROWS_AT_ONCE, abandoned_scopes, give_up_scope, scope_named
+from headrace.store.ordering.scopes import MAX_SLICE_ROWS, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.retention import retention
 from headrace.store.retention.event_log import discarded_pipeline_dead_letters
 from headrace.store.retention.pruner import Pruner
@@ -280,9 +280,9 @@ def test_rows_of_a_removed_webhook_are_bounded_in_rows_and_bytes(store: Store) -
     webhook(store, ["dead"] * 5, error=LARGE)
     give_up(store)
     assert rows_of_each_transaction(store, abandoned_scopes) == [2, 2, 2], "the last row goes with its scope"
-    webhook(store, ["ready"] * (ROWS_AT_ONCE + 10))
+    webhook(store, ["ready"] * (MAX_SLICE_ROWS + 10))
     give_up(store)
-    assert store.prune(lambda connection: abandoned_scopes(connection, 0, 10_000)) == ROWS_AT_ONCE
+    assert store.prune(lambda connection: abandoned_scopes(connection, 0, 10_000)) == MAX_SLICE_ROWS
 
 
 def test_pages_of_a_declaration_are_forgotten_a_few_in_a_transaction(store: Store) -> None:
@@ -358,7 +358,7 @@ def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(sto
     wait("first")
     first = scope()
     shared = {"scope_id": first, "source": "tests", "occurred": 0, "since": 0, "late": False, "state": "waiting", "attempts": 0}
-    many = range(ROWS_AT_ONCE + 1)
+    many = range(MAX_SLICE_ROWS + 1)
     fill(store, ordering_events, [{"seq": n, "id": f"{n}", "key": OrderedEvent.of("tests", f"{n}", None, 0).key, **shared} for n in many])
     store.task_runs.cancel("first")
     owner.append(event("a"))

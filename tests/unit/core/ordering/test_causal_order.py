@@ -238,7 +238,7 @@ def test_a_member_that_is_withdrawn_while_its_cycle_is_released_does_not_come() 
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("below", "c", 0)]), 0)
     released = log.told(order.offer(log.append("a", "c"), 0, limit=1))
-    order.withdraw(key("c"), 0, limit=0)
+    order.remove(key("c"), 0, limit=0)
     order = rebuilt_as_from_rows(order)
     while order.breaking or order.releasing:
         released += log.told(order.release(0, 1))

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from headrace.store.dialects.driver import DriverConnection, PostgresqlDriver
 
-MOST_LOCKS: Final = 500
+MAX_LOCKS: Final = 500
 """Maximum locks of one ordering store: PostgreSQL has several thousand for all sessions.
 
 Further events rely on their lease.
@@ -115,7 +115,7 @@ class FileLocks(Locks):
     def ask(self, numbers: Iterable[int]) -> Callable[[], set[int]]:
         denied: set[int] = set()
         for number in numbers:
-            if len(self._mine) >= MOST_LOCKS:
+            if len(self._mine) >= MAX_LOCKS:
                 break
             if self._file.lock(number & _OFFSETS):
                 self._mine.add(number)
@@ -163,16 +163,16 @@ class SessionLocks(Locks):
         session = self._database.connected
         if any(mine != session for mine in self._mine.values()):
             self._mine = {number: mine for number, mine in self._mine.items() if mine == session}
-        requested = list(dict.fromkeys(numbers))[: MOST_LOCKS - len(self._mine)]
+        requested = list(dict.fromkeys(numbers))[: MAX_LOCKS - len(self._mine)]
         denied = {number for number in requested if number in self._mine}
         candidates = [number for number in requested if number not in denied]
         if not candidates:
             return lambda: denied
         self._database.peek()
-        query = "SELECT n, pg_try_advisory_lock(n) FROM unnest(%(numbers)s::bigint[]) AS given(n)"
+        query = "SELECT n, pg_try_advisory_lock(n) FROM unnest(%(numbers)s::bigint[]) AS requested(n)"
         answer = self._database.exec_driver_sql(query, {"numbers": candidates})
 
-        def told() -> set[int]:
+        def read_denied() -> set[int]:
             rows = answer.all()
             taken = [number for number, ours in rows if ours]
             self._mine.update(dict.fromkeys(taken, self._database.connected))
@@ -180,7 +180,7 @@ class SessionLocks(Locks):
             self._database.after_commit(self._new.clear)
             return denied | {number for number, ours in rows if not ours}
 
-        return told
+        return read_denied
 
     @override
     def undo(self) -> None:
@@ -204,4 +204,4 @@ class SessionLocks(Locks):
     def _unlock(self, numbers: Iterable[int]) -> None:
         mine = [number for number in numbers if self._mine.pop(number, None) == self._database.connected]
         if mine:
-            self._database.send("SELECT pg_advisory_unlock(n) FROM unnest(%(numbers)s::bigint[]) AS given(n)", {"numbers": mine})
+            self._database.send("SELECT pg_advisory_unlock(n) FROM unnest(%(numbers)s::bigint[]) AS requested(n)", {"numbers": mine})

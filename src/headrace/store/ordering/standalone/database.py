@@ -19,7 +19,7 @@ from headrace.store.db.writer import Writer
 from headrace.store.dialects.clock import wall_clock
 from headrace.store.dialects.driver import DriverConnection, PostgresqlDriver, direct
 from headrace.store.dialects.engines import engines, parsed
-from headrace.store.ordering.locks import FileLocks, Locks, SessionLocks
+from headrace.store.ordering.standalone.locks import FileLocks, Locks, SessionLocks
 from headrace.store.tables.base import metadata
 from headrace.store.tables.ordering import ORDERING_TABLES
 
@@ -53,7 +53,7 @@ class StandaloneDatabase:
         self.now: Callable[[], int] = wall_clock
         if isinstance(self._direct, PostgresqlDriver):
             clock = self.now = _ServerClock()
-            self._direct.moment = clock.told
+            self._direct.moment = clock.record
         self._inside: int | None = None
         self._writer = Writer(cast(Engine, self._direct))
         # the first transaction fetches the database's time
@@ -120,7 +120,7 @@ class _ServerClock:
     def __call__(self) -> int:
         return time.time_ns() // 1000 if self._ahead is None else time.monotonic_ns() // 1000 + self._ahead
 
-    def told(self, moment: int, before: int, after: int) -> None:
+    def record(self, moment: int, before: int, after: int) -> None:
         """Record a server time that was read between two readings of the monotonic clock."""
         lower, upper = moment - after, moment - before
         if self._ahead is None or not lower - DRIFT_MICROS <= self._ahead <= upper + DRIFT_MICROS:

@@ -1,0 +1,1 @@
+"""Ordering stores in a database of their own, without the API server."""
