@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.ordering import core, forgetting, sql
+from bench.ordering import core, pruning, sql
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
 PIPELINE: Final = ("latency", "slim", "payload", "reading")
-PARTS: Final = ("core", "sql", "one", "kernel", "waiting", "forgetting", "replay", *PIPELINE)
+PARTS: Final = ("core", "sql", "one", "kernel", "waiting", "pruning", "replay", *PIPELINE)
 
 
 def main() -> None:
@@ -40,8 +40,8 @@ def main() -> None:
         from bench.ordering import waiting
 
         answer["waiting"] = waiting.measure()
-    if "forgetting" in asked.only:
-        answer["forgetting"] = forgetting.measure()
+    if "pruning" in asked.only:
+        answer["pruning"] = pruning.measure()
     if "replay" in asked.only:
         from bench.ordering import replay
 

@@ -1,4 +1,4 @@
-"""What forgetting costs on SQLite: how long a piece of it holds the writers' lock, and how that shows in appends beside it."""
+"""What pruning costs on SQLite: how long a piece of it holds the writers' lock, and how that shows in appends beside it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ APPENDS: Final = 200
 def measure(events: int = 200_000) -> dict[str, Any]:
     """Return what it cost to forget half of a log of so many events while others append."""
     load = os.getloadavg()[0]
-    with TemporaryDirectory(prefix="bench-forgetting-") as folder:
+    with TemporaryDirectory(prefix="bench-pruning-") as folder:
         path = Path(folder) / "log.db"
         store = open_store(f"sqlite:///{path}")
         try:
@@ -75,7 +75,7 @@ def _forget(store: Store, job: int, epochs: dict[int, int], events: int) -> tupl
 
 
 def _triggerer(store: Store) -> tuple[int, dict[int, int]]:
-    job = store.jobs.register(RegisterJob(registration_id="bench-forgetting", kind="triggerer", hostname="here", pid=1, project="bench")).id
+    job = store.jobs.register(RegisterJob(registration_id="bench-pruning", kind="triggerer", hostname="here", pid=1, project="bench")).id
     declared = DeclareProject(triggers=[DeclaredTrigger(name="all", classpath="some.Trigger", kwargs={}, stream="folder")], pipelines=[])
     store.projects.declare(job, "bench", declared)
     leases = store.triggers.load(job, LoadTriggers(capacity=1)).leases

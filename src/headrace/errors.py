@@ -229,7 +229,7 @@ class ApiUnavailable(ApiError):
     """
 
     retry_after: float | None = None
-    """Seconds after which the api asked to be tried again, where it said so."""
+    """The seconds of the response's Retry-After, or None if it has none."""
 
 
 class ApiRefused(ApiError):

@@ -26,16 +26,16 @@ class Backoff:
     """Successive waits in seconds: exponential, capped, with jitter. Call `reset` after a success."""
 
     first: float = 0.1
-    most: float = 5.0
-    chance: random.Random = field(default_factory=random.Random)
+    max_seconds: float = 5.0
+    rng: random.Random = field(default_factory=random.Random)
     _tries: int = 0
 
     def next(self, at_least: float | None = None) -> float:
         """Return the next wait, never shorter than `at_least` (a Retry-After)."""
-        ceiling = min(self.most, self.first * 2.0 ** min(self._tries, 30))
+        ceiling = min(self.max_seconds, self.first * 2.0 ** min(self._tries, 30))
         self._tries += 1
         # half fixed, half random: many clients spread out, and none comes back at once
-        wait = ceiling * (0.5 + self.chance.random() / 2)
+        wait = ceiling * (0.5 + self.rng.random() / 2)
         return max(wait, at_least or 0.0)
 
     def reset(self) -> None:
@@ -48,10 +48,10 @@ class Backoff:
         return self._tries
 
 
-async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, most_failures: int | None = None) -> T:
+async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, max_failures: int | None = None) -> T:
     """Return the result of `call`, retrying with backoff while the API is unavailable.
 
-    A refusal is raised, and so is `ApiUnavailable` where the api has failed `most_failures` times in a row (None: never).
+    A refusal is raised, and so is `ApiUnavailable` where the api has failed `max_failures` times in a row (None: never).
     """
     backoff = Backoff()
     failures = 0
@@ -60,9 +60,9 @@ async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, 
             answer = await call()
         except ApiRefused:
             raise
-        except ApiError as error:  # also what is no answer of an api: a proxy's page, say
+        except ApiError as error:  # also an answer that is not from an api, such as the page of a proxy
             failures = failures + 1 if error.status == FAILED else 0
-            if failures == most_failures:
+            if failures == max_failures:
                 raise
             wait = backoff.next(error.retry_after if isinstance(error, ApiUnavailable) else None)
             log.warning("api unavailable, trying again", what=what, error=str(error), hint=error.hint, retry_in=round(wait, 2))

@@ -1,4 +1,4 @@
-"""Files in the home folder by which a process tells others of this machine that it runs, where, and how it fares.
+"""Files in the home folder that record the processes of this machine, their addresses and their states.
 
 The process holds a lock on its file while it lives, so a file whose lock is free is stale, whatever process has its id now. The file has
 one size from the beginning, so that it can be written while the disk is full.

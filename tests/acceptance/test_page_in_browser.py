@@ -40,8 +40,8 @@ async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) 
         page = look.page
         await page.goto(scene.url)
         await expect(page.locator("#link")).to_have_text("Live")
-        await expect(page.locator("#verdict-line")).to_have_text("3 things need you.")
-        await expect(page.locator("#verdict-list")).to_contain_text("Trigger legs.delta failed: ConnectionError: no route to the broker")
+        await expect(page.locator("#alerts-summary")).to_have_text("3 things need you.")
+        await expect(page.locator("#alerts-list")).to_contain_text("Trigger legs.delta failed: ConnectionError: no route to the broker")
         totals = {"read": "1,234", "fired": "1", "stored": "1", "advanced": "1,230", "waiting": "3", "ordered": "1", "rows": "40"}
         for name, value in totals.items():
             await expect(page.locator(f"[data-total={name}]")).to_have_text(value)
@@ -76,8 +76,8 @@ async def test_what_waits_and_what_cannot_advance_is_shown_with_who_holds_it(sce
         await expect(row).to_have_count(1)
         await expect(row).to_contain_text("legs.delta")
         await expect(row.locator("td").nth(0)).to_have_text("3")
-        await expect(page.locator("#verdict-list")).to_contain_text("3 raw events wait in the backlog of legs.delta.")
-        await expect(page.locator("#verdict-list")).to_contain_text("cannot advance lane 2013-01-02.jsonl: TimeoutError: 60 s")
+        await expect(page.locator("#alerts-list")).to_contain_text("3 raw events wait in the backlog of legs.delta.")
+        await expect(page.locator("#alerts-list")).to_contain_text("cannot advance lane 2013-01-02.jsonl: TimeoutError: 60 s")
         await expect(page.locator(".stream tbody")).to_contain_text("TimeoutError")
         await expect(page.locator(".stream .facts")).to_contain_text("held by legs.delta")
         await expect(page.locator(".stream .facts")).to_contain_text("Advance errors4")
@@ -95,8 +95,8 @@ async def test_what_blocks_a_triggerer_is_shown_with_where_it_is_until_it_goes_o
         page = look.page
         await page.goto(scene.url)
         await expect(page.locator("#triggers tbody")).to_contain_text("running since")
-        await expect(page.locator("#verdict")).to_have_attribute("data-level", "warn")
-        await expect(page.locator("#verdict-list")).to_contain_text("runs again: ConnectionError: no route")
+        await expect(page.locator("#alerts")).to_have_attribute("data-level", "warn")
+        await expect(page.locator("#alerts-list")).to_contain_text("runs again: ConnectionError: no route")
         await expect(page.locator("#blocked")).to_be_hidden()
         await scene.block("legs.late", 12, 'File "late.py", line 7 in handle', "<b>bold</b>")
         banner = page.locator("#blocked .banner")
@@ -143,7 +143,7 @@ async def test_a_new_deployment_is_told_what_to_do_next(tmp_path: Path) -> None:
     with opened(tmp_path) as store, serving(store) as url:
         async with looking(scheme="light") as look:
             await look.page.goto(url)
-            await expect(look.page.locator("#verdict-line")).to_contain_text("Nothing is running yet")
+            await expect(look.page.locator("#alerts-summary")).to_contain_text("Nothing is running yet")
             await expect(look.page.locator(".empty:visible")).to_have_count(10)
             await expect(look.page.locator("#triggers .empty")).to_contain_text("headrace triggerer")
             assert await look.page.locator("main table:visible").count() == 0
@@ -171,10 +171,10 @@ async def test_all_is_well_only_when_it_is(scene: Scene) -> None:
     await scene.store(scene.leg(1))
     async with looking() as look:
         await look.page.goto(scene.url)
-        await expect(look.page.locator("#verdict-line")).to_have_text("All is well.")
+        await expect(look.page.locator("#alerts-summary")).to_have_text("All is well.")
         await scene.triggerer.complete(CompleteJob(state="failed"))
-        await expect(look.page.locator("#verdict-line")).to_have_text("1 thing needs you.")
-        await expect(look.page.locator("#verdict-list")).to_contain_text("No triggerer is running")
+        await expect(look.page.locator("#alerts-summary")).to_have_text("1 thing needs you.")
+        await expect(look.page.locator("#alerts-list")).to_contain_text("No triggerer is running")
         await expect(look.page).to_have_title(re.compile(r"^\(1\) Headrace$"))
 
 

@@ -146,11 +146,11 @@ def _triggers(moment: Moment) -> Alerts:
     triggers = moment.status.triggers
     total = moment.status.counts.triggers
     parked = (trigger for trigger in triggers if trigger.state == "parked")
-    yield from _few(parked, "parked", total.get("parked", 0), _parked)
+    yield from _limit_alerts(parked, "parked", total.get("parked", 0), _parked)
     failed = (trigger for trigger in triggers if trigger.state == "failed")
-    yield from _few(failed, "failed", total.get("failed", 0), _failed)
+    yield from _limit_alerts(failed, "failed", total.get("failed", 0), _failed)
     again = (t for t in triggers if t.state == "running" and t.failed is not None and moment.since(t.failed) < RECENT_FAILURE_SECONDS)
-    yield from _few(again, "running again after a failure", 0, _runs_again)
+    yield from _limit_alerts(again, "running again after a failure", 0, _runs_again)
     yield from _unserved(moment)
 
 
@@ -177,16 +177,16 @@ def _unserved(moment: Moment) -> Alerts:
         if trigger.unserved is not None:
             by_reason[trigger.unserved].append(trigger.name)
     for reason, names in islice(by_reason.items(), MAX_OF_A_KIND):
-        who = f"trigger {names[0]}" if len(names) == 1 else few(names)
+        who = f"trigger {names[0]}" if len(names) == 1 else summarize_names(names)
         yield _error(f"unserved:{reason}", f"No triggerer runs {who}: {reason}.", "triggers")
 
 
-def few(names: Sequence[str]) -> str:
-    """Return at most three names in words."""
+def summarize_names(names: Sequence[str]) -> str:
+    """Return at most three names, or the first one and the number of others."""
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _few(triggers: Iterable[TriggerStatus], state: str, total: int, alert: Callable[[TriggerStatus], Alert]) -> Alerts:
+def _limit_alerts(triggers: Iterable[TriggerStatus], state: str, total: int, alert: Callable[[TriggerStatus], Alert]) -> Alerts:
     """Yield an alert for each of the first triggers, and one for all others together. The status may list fewer than `total`."""
     listed = list(triggers)
     yield from map(alert, listed[:MAX_OF_A_KIND])

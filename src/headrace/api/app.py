@@ -47,7 +47,7 @@ def create_app(
     store: Store,
     *,
     key: str,
-    most_body: int = MAX_BODY_BYTES,
+    max_body_bytes: int = MAX_BODY_BYTES,
     rates: RatePolicy | None = None,
     logs: Path | None = None,
     exposure: NetworkExposure | None = None,
@@ -98,7 +98,7 @@ def create_app(
     check_complete(admin, ADMIN_CALLS)
     app.include_router(headrace.api.auth.login.router)
     app.include_router(headrace.api.ui.router_for(store))
-    app.add_middleware(BodyLimit, most=most_body)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(AccessControl, tokens=app.state.tokens, exposure=exposure or NetworkExposure())
     app.add_middleware(VersionCheck)
     app.add_middleware(RateLimit, accepted=accepted_by(app.state.tokens), policy=rates)

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headrace.api.admin.live_status import LiveStatus
-from headrace.api.middleware.body_limit import MOST_HEADERS
+from headrace.api.middleware.body_limit import MAX_HEADER_BYTES
 
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -25,7 +25,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().data_received(data)
         if begun and self._read is not None:
             self._read += len(data)
-            if self._read > MOST_HEADERS and not self.transport.is_closing():
+            if self._read > MAX_HEADER_BYTES and not self.transport.is_closing():
                 self.transport.write(TOO_LONG)
                 self.transport.close()
 

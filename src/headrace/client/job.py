@@ -156,9 +156,9 @@ class JobClient:
         if self.on_token is not None:
             self.on_token(token)
 
-    def _renewed(self, token: str, refused: ApiRefused) -> bool:
+    def _renewed(self, token: str, error: ApiRefused) -> bool:
         """Return whether there is now another token than the rejected one: of the job, registered again, or from the file."""
-        if refused.problem != "expired":
+        if error.problem != "expired":
             return False
         if self._registration is not None and token == self._token:
             self.register(self._registration)

@@ -16,7 +16,7 @@ class LogClient:
 
     def __init__(self, url: str, *, token: str | None = None) -> None:
         self._url = url.rstrip("/")
-        self._shown = {} if token is None else bearer(token)
+        self._headers = {} if token is None else bearer(token)
 
     def trigger(self, called: str, job_id: int | None, query: LogQuery) -> Iterator[str]:
         """Yield the log of a trigger, given its name or id: of one job, else of its current or last job."""
@@ -31,7 +31,7 @@ class LogClient:
             while True:
                 with (
                     translate_transport_errors(self._url),
-                    http.stream("GET", path, params=params | query.query(), headers=self._shown) as response,
+                    http.stream("GET", path, params=params | query.query(), headers=self._headers) as response,
                 ):
                     if not response.is_success:
                         response.read()

@@ -85,7 +85,7 @@ class PipelineClient(JobClient):
             left = left[MAX_POSITIONS:] if page.to is None else [seq for seq in left if seq > page.to]
         return blocks
 
-    def letters(self, scope: str, pipeline: str) -> list[ScopeDeadLetter]:
+    def get_dead_letters(self, scope: str, pipeline: str) -> list[ScopeDeadLetter]:
         """Return the pipeline's dead letters that are neither settled nor discarded, by id."""
         dead_letters: list[ScopeDeadLetter] = []
         after: str | None = ""

@@ -59,7 +59,7 @@ def read_open_runs(client: AdminClient, ledger: ScopeLedger) -> list[OpenRun]:
         runs += page
 
 
-def read_letters(client: AdminClient, scope: str) -> Iterator[LedgerDeadLetter]:
+def read_dead_letters(client: AdminClient, scope: str) -> Iterator[LedgerDeadLetter]:
     """Yield the scope's dead letters."""
     after: str | None = ""
     while after is not None:
@@ -85,7 +85,7 @@ def read_firings(client: AdminClient, ledger: ScopeLedger, first: int) -> Firing
     names: dict[int, str] = {}
     after: dict[str, int] = {"after": first - 1}
     while after:
-        query: Query = {"to": ledger.cursor, "again": ledger.again, **after}
+        query: Query = {"to": ledger.cursor, "last_redelivery_id": ledger.last_redelivery_id, **after}
         page = client.request(GET_LEDGER_FIRINGS, None, query=query, scope=ledger.scope)
         seqs.append(np.array(page.seqs, dtype=np.int64))
         fired.append(np.array(page.fired, dtype=np.int64))

@@ -267,7 +267,9 @@ class _Driver:
         max_wait = _BUSY_SECONDS if self._orderer.has_free else _POLL_SECONDS
         wait = 0.0 if tick == 0 else min(max_wait, self._max_tick / _MICROS)
         try:
-            news = self._client.request(WAIT_FOR_EVENTS, None, query={"after": at.seq, "again": at.again, "wait": wait})
+            news = self._client.request(
+                WAIT_FOR_EVENTS, None, query={"after": at.seq, "after_redelivery_id": at.last_redelivery_id, "wait": wait}
+            )
         except ApiUnavailable as error:
             self._stop.wait(error.retry_after or _POLL_SECONDS)  # the heartbeat logs that the API is unavailable
             return None

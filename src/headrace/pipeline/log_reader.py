@@ -127,7 +127,7 @@ class LogReader:
 
     def dead_letters(self, scope: str, pipeline: str) -> list[ScopeDeadLetter]:
         """Return the pipeline's open dead letters."""
-        return retry_until_stopped(lambda: self._client.letters(scope, pipeline), self._stop, "dead letters")
+        return retry_until_stopped(lambda: self._client.get_dead_letters(scope, pipeline), self._stop, "dead letters")
 
     def leaders(self, keys: Sequence[bytes]) -> list[FoundLeader]:
         """Return the events with these keys that are in the log, with their leaders."""

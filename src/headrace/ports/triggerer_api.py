@@ -52,7 +52,7 @@ class TriggererApi(Protocol):
         ...
 
     async def store(self, batch: EventBatch) -> BatchStored:
-        """Store events, dead letters, spills and receipts in one durable commit. A recorded stretch is left unchanged."""
+        """Store events, dead letters, spills and receipts in one durable commit. A recorded range is left unchanged."""
         ...
 
     async def forward(self, method: str, path: str, content: bytes | None) -> bytes:

@@ -26,7 +26,7 @@ def name_of(text: str) -> str:
     """Return the file name that `text_of` wrote."""
     if "\\" not in text:
         return text
-    return os.fsdecode(_ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\", text.encode()))
+    return os.fsdecode(_ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()) if match[1] else b"\\", text.encode()))
 
 
 def new_lane(name: str) -> str:

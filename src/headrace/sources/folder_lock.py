@@ -38,7 +38,7 @@ class FolderLock:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
-    def forget(self) -> None:
+    def close_inherited(self) -> None:
         """Close the copy of the parent's descriptor in a forked child. The parent keeps the lock."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
@@ -48,9 +48,9 @@ class FolderLock:
 _locks: WeakSet[FolderLock] = WeakSet()
 
 
-def _forget_all() -> None:
+def _close_inherited_locks() -> None:
     for lock in tuple(_locks):
-        lock.forget()
+        lock.close_inherited()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_close_inherited_locks)

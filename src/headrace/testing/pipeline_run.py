@@ -76,13 +76,13 @@ class PipelineRun:
     def _bounds(self) -> Bounds | None:
         """Return the bounds of the next batch, or None if nothing has changed."""
         at = self.orderer.at
-        news = self.client.request(WAIT_FOR_EVENTS, None, query={"after": 0, "again": 0, "wait": 0.0})
+        news = self.client.request(WAIT_FOR_EVENTS, None, query={"after": 0, "after_redelivery_id": 0, "wait": 0.0})
         to = min(max(news.head, at.seq), at.seq + self.orderer.max_events)
-        again = min(max(news.again, at.again), at.again + MAX_REDELIVERIES)
-        unchanged = (to, again, self.clock) == (at.seq, at.again, at.clock)
+        last_redelivery_id = min(max(news.last_redelivery_id, at.last_redelivery_id), at.last_redelivery_id + MAX_REDELIVERIES)
+        unchanged = (to, last_redelivery_id, self.clock) == (at.seq, at.last_redelivery_id, at.clock)
         if unchanged and not len(self.returned) and not self.orderer.has_free:
             return None
-        return Bounds(at.seq, to, at.again, again, time.time_ns() // 1000, self.clock)
+        return Bounds(at.seq, to, at.last_redelivery_id, last_redelivery_id, time.time_ns() // 1000, self.clock)
 
     def _take(self, run: Run) -> None:
         if run.pipeline == _ALL.name:

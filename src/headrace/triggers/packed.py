@@ -23,15 +23,15 @@ class PackedSubclass(RawEvent):
 class PackedEvent(msgspec.Struct, array_like=True, eq=False):
     """A raw event that is neither a `RawEvent` nor made of JSON values.
 
-    `packed` is its pickle, `json` the input of a watch, `text` the stored text of a backlog. `trouble` has the
-    reasons for missing ones, in this order. `shown` is its printed form.
+    `packed` is its pickle, `json` the input of a watch, `text` the stored text of a backlog. `errors` has the
+    reasons for missing ones, in this order. `printed` is its printed form.
     """
 
     packed: bytes | None
     json: bytes | None
     text: str | None
-    trouble: tuple[str, str, str]
-    shown: str
+    errors: tuple[str, str, str]
+    printed: str
 
     @property
     def value(self) -> Any:
@@ -41,23 +41,23 @@ class PackedEvent(msgspec.Struct, array_like=True, eq=False):
     def event(self, lane: str, position: int | None) -> RawEvent:
         """Return the input of a watch. Raises `MalformedEvent`."""
         if self.json is None:
-            raise MalformedEvent(self.trouble[1])
+            raise MalformedEvent(self.errors[1])
         return RawEvent(self.json, lane, position or 0)
 
     def backlog_text(self) -> str:
         """Return the text that a backlog stores. Raises `MalformedEvent`."""
         if self.text is None:
-            raise MalformedEvent(self.trouble[2])
+            raise MalformedEvent(self.errors[2])
         return self.text
 
     def pickled(self) -> bytes:
         """Return its pickle. Raises `MalformedEvent`."""
         if self.packed is None:
-            raise MalformedEvent(self.trouble[0])
+            raise MalformedEvent(self.errors[0])
         return self.packed
 
     def __repr__(self) -> str:
-        return self.shown
+        return self.printed
 
     def __sizeof__(self) -> int:
-        return len(self.packed or b"") + len(self.json or b"") + len(self.text or "") + len(self.shown)
+        return len(self.packed or b"") + len(self.json or b"") + len(self.text or "") + len(self.printed)

@@ -72,22 +72,22 @@ class Secrets:
             raise SecretError(
                 f"get_{kind}({name!r}) would block the loop that all triggers share.", hint=f"Write: await aget_{kind}({name!r})"
             )
-        source = self._asked(kind, name)
+        source = self._require_backend(kind, name)
         try:
             return self._keep(kind, name, source.ask(kind, name))
         except ApiRefused as error:
-            raise _refused(error) from None
+            raise _secret_error(error) from None
 
     async def aget(self, kind: Kind, name: str) -> Value:
         """Return a value without blocking the loop; raises as `get` does."""
         value = self._known(kind, name)
         if value is not None:
             return value
-        source = self._asked(kind, name)
+        source = self._require_backend(kind, name)
         try:
             return self._keep(kind, name, await source.ask_async(kind, name))
         except ApiRefused as error:
-            raise _refused(error) from None
+            raise _secret_error(error) from None
 
     def _known(self, kind: Kind, name: str) -> Value | None:
         environment_value = self._from_environment(kind, name)
@@ -112,7 +112,7 @@ class Secrets:
         mask.add(connection.secrets())
         return connection
 
-    def _asked(self, kind: Kind, name: str) -> SecretBackend:
+    def _require_backend(self, kind: Kind, name: str) -> SecretBackend:
         if self._source is None:
             raise SecretError(
                 f"The {kind} '{name}' cannot be fetched: no api is known here.",
@@ -175,7 +175,7 @@ class _Missing(SecretError):
     """No secret has this name."""
 
 
-def _refused(error: ApiRefused) -> SecretError:
+def _secret_error(error: ApiRefused) -> SecretError:
     return (_Missing if error.status == 404 else SecretError)(str(error), hint=error.hint)
 
 

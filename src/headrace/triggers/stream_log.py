@@ -48,37 +48,37 @@ class StreamLog:
         """Count a receipt that the log has stored."""
         self._receipts += 1
 
-    async def check(self, kept: LogMark | None) -> None:
+    async def check(self, mark: LogMark | None) -> None:
         """Compare the mark that the upstream keeps with the log.
 
         Raises:
             UpstreamError: The upstream was advanced for another log, or past what this log knows.
         """
-        if kept is None or kept == self._state.adopted:
+        if mark is None or mark == self._state.adopted:
             return
         # The path of an upstream may have changed, and so its stream's name.
-        state = self._state if kept.stream == self._stream else await self._look_up(kept.stream)
-        if kept != state.adopted:
-            compare(kept, state)
+        state = self._state if mark.stream == self._stream else await self._look_up(mark.stream)
+        if mark != state.adopted:
+            compare(mark, state)
 
 
-def compare(kept: LogMark, state: LogState) -> None:
+def compare(mark: LogMark, state: LogState) -> None:
     """Compare the mark that an upstream keeps with the log of the stream that it names.
 
     Raises:
         UpstreamError: As for `StreamLog.check`.
     """
-    if kept.log == state.log and kept.receipts <= state.receipts:
+    if mark.log == state.log and mark.receipts <= state.receipts:
         return
-    adopt = f"headrace streams adopt {quote(kept.stream)} --log {kept.log} --receipts {kept.receipts}"
-    if kept.log != state.log:
+    adopt = f"headrace streams adopt {quote(mark.stream)} --log {mark.log} --receipts {mark.receipts}"
+    if mark.log != state.log:
         raise UpstreamError(
-            f"{kept.stream} was read for the event log {kept.log}, and the api now has the event log {state.log}: it has another database.",
+            f"{mark.stream} was read for the event log {mark.log}, and the api now has the event log {state.log}: it has another database.",
             hint="Bring back the database that the upstream was read for. To go on with this one, without what the other has already: "
             f"{adopt}",
         )
     raise UpstreamError(
-        f"{kept.stream} was read on after the database was saved: it was advanced with receipt {kept.receipts} of the event log, "
+        f"{mark.stream} was read on after the database was saved: it was advanced with receipt {mark.receipts} of the event log, "
         f"which has {state.receipts}. The database was restored from a backup.",
         hint=f"Restore a newer backup. To go on without the raw events that were read after this one, which the audit then names: {adopt}",
     )

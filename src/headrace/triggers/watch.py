@@ -15,7 +15,7 @@ from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.upstream import SharedStreamProducer, Upstream, describe_upstream, described_upstream
 
-_SHOWN_CHARS: Final = 100
+_MAX_SUMMARY_CHARS: Final = 100
 CLASSPATH = f"{__name__}.WatchTrigger"
 
 
@@ -82,7 +82,9 @@ def _path(name: str, text: object) -> JsonPath:
 def _upstreams_text(what: str, text: object) -> str:
     """Return a text of a user's upstream. Raises `ProjectError` if it is not a text."""
     if not isinstance(text, str) or not text:
-        raise ProjectError(f"The upstream's {what} is {describe_value(text)[:_SHOWN_CHARS]}.", hint="It must be a text that is not empty.")
+        raise ProjectError(
+            f"The upstream's {what} is {describe_value(text)[:_MAX_SUMMARY_CHARS]}.", hint="It must be a text that is not empty."
+        )
     return text
 
 

@@ -134,7 +134,7 @@ class TokenSummary(WireModel):
     id: str
     name: str
     scope: PersonScope
-    made: Timestamp
+    created: Timestamp
     expires: Timestamp
     revoked: Timestamp | None = None
 

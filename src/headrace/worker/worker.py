@@ -95,7 +95,7 @@ class Worker:
 
     def _register(self, job: RegisterJob, stop: threading.Event) -> float | None:
         """Register the job, waiting for the API. Return the heartbeat interval in seconds, or None if stopped before."""
-        backoff = Backoff(most=2.0)
+        backoff = Backoff(max_seconds=2.0)
         while not stop.is_set():
             try:
                 registered = self._api.register(job)

@@ -31,7 +31,7 @@ BODIES = [json.dumps(body).encode() for body in SENT] + [b"", b"{", b"\xff\xfe",
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    with serving(tmp_path, most_body=4_000 + 10_000) as running:
+    with serving(tmp_path, max_body_bytes=4_000 + 10_000) as running:
         yield running
 
 

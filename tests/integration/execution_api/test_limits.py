@@ -19,7 +19,7 @@ from support.processes.execution_api import Api, serving
 from support.processes.store import declaration, registration
 
 JSON = {"Content-Type": "application/json"}
-POLICY = RatePolicy(token=Bucket(size=100, refill=10), address=Bucket(size=20, refill=1), call=5, refused=50, forged=10, most=3)
+POLICY = RatePolicy(token=Bucket(size=100, refill=10), address=Bucket(size=20, refill=1), call=5, refused=50, forged=10, max_callers=3)
 
 
 class Limited:

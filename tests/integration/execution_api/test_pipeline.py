@@ -79,8 +79,8 @@ def test_a_plan_is_stored_and_read_back_by_the_next_driver(client: PipelineClien
     holder(api.store, "first").append(*(event(f"{n}") for n in range(5)))
     scope = "a scope/of mine"
     lease = acquire_scope(client, scope, None)
-    assert (lease.cursor, lease.begin_seq, lease.epoch) == (Cursor(cursor=5, batch=0, kept=5, report=ScopeReport()), 5, 1)
-    cursor = Cursor(cursor=5, batch=1, waiting=2, kept=3, report=ScopeReport(lookback=60))
+    assert (lease.cursor, lease.begin_seq, lease.epoch) == (Cursor(cursor=5, batch=0, low_watermark=5, report=ScopeReport()), 5, 1)
+    cursor = Cursor(cursor=5, batch=1, waiting=2, low_watermark=3, report=ScopeReport(lookback=60))
     runs = [planned(0, 0, pipeline="a"), planned(1, 0, pipeline="b", part="2"), planned(2, 1, pipeline="b", table="t")]
     state: dict[str, bytes | None] = {"scope": bytes(range(256)), "order/w/1": b""}
     for _ in range(2):

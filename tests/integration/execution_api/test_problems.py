@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(Path(tmp_path_factory.mktemp("api")), most_body=100_000) as running:
+    with serving(Path(tmp_path_factory.mktemp("api")), max_body_bytes=100_000) as running:
         yield running
 
 

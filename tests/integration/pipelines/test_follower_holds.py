@@ -107,7 +107,7 @@ def test_followers_at_any_depth_wait_for_the_dead_letter(policy: Any, api: Api, 
     assert driver.done == {"legs": ["9"]}
     assert (len(driver.letters()), driver.held()) == (1, 2)
     assert {name: seqs.tolist() for name, seqs in pending_events(driver.scope.state)[1].items()} == {"legs": [2, 4]}, "as the audit sees it"
-    assert driver.scope.lease.cursor.kept == 1, "the log keeps what is held"
+    assert driver.scope.lease.cursor.low_watermark == 1, "the log keeps what is held"
     driver.scope.hold("flights")  # another driver
     driver.returned = ReturnedRuns()
     api.feed([leg("4", ids["a"], follows="3"), leg("8", ids["a"], follows="9")])

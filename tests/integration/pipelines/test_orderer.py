@@ -57,7 +57,7 @@ def test_what_waits_stays_in_the_log_and_comes_with_its_leader(
     assert scope.told(first) == [("legs", ["x"])]
     cursor = first.plan.cursor
     assert cursor.report is not None
-    assert (cursor.cursor, cursor.waiting, cursor.kept) == (3, 2, 0)
+    assert (cursor.cursor, cursor.waiting, cursor.low_watermark) == (3, 2, 0)
     assert [each.seq for each in cursor.report.waits] == [1, 3]
     api.feed([leg("a", trigger, n=7)])
     second = scope.next(clock=3)
@@ -66,7 +66,7 @@ def test_what_waits_stays_in_the_log_and_comes_with_its_leader(
     assert second.runs[0].slice.ranges == [(1, 1), (3, 4)]
     cursor = second.plan.cursor
     assert cursor.report is not None
-    assert (cursor.kept, cursor.report.holds) == (4, [0, 0, 2, 0, 0, 0, 0, 0])
+    assert (cursor.low_watermark, cursor.report.holds) == (4, [0, 0, 2, 0, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("wrong", [-3_600, 3_600])
@@ -174,7 +174,7 @@ def test_windows_and_debounces_hold_every_event_over_restarts(api: Api, client: 
     api.feed([leg("1", trigger), leg("2", trigger)])
     first = scope.next()
     assert scope.told(first) == [("each", ["1"]), ("each/1", ["2"])]
-    assert (held(first), first.plan.cursor.kept) == (4, 0)
+    assert (held(first), first.plan.cursor.low_watermark) == (4, 0)
     scope.start()
     api.feed([leg("3", trigger), leg("4", trigger)])
     second = scope.next(clock=1)
@@ -183,7 +183,7 @@ def test_windows_and_debounces_hold_every_event_over_restarts(api: Api, client: 
     scope.start()
     third = scope.next(clock=3)
     assert scope.told(third) == [("quiet", ["1", "2", "3", "4"])]
-    assert third.plan.cursor.kept == 3  # the window still holds the fourth
+    assert third.plan.cursor.low_watermark == 3  # the window still holds the fourth
     assert (held(third), scope.state.keys() >= {"held/1/times"}, any(key.startswith("held/2/") for key in scope.state)) == (1, True, False)
 
 

@@ -19,7 +19,7 @@ FAILED = {"type": "E", "message": "m", "number": 1}
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("api"), most_body=200_000) as running:
+    with serving(tmp_path_factory.mktemp("api"), max_body_bytes=200_000) as running:
         yield running
 
 

@@ -155,7 +155,7 @@ def test_only_an_admin_or_the_key_changes_anything(api: Api, scope: Any) -> None
         ("PUT", "/api/v1/connections/x", {"kind": "http"}),
         ("DELETE", "/api/v1/connections/x", None),
         ("POST", "/api/v1/secrets/rotate", {}),
-        ("POST", "/api/v1/dead-letters/discard", {"every": True, "by": "me"}),
+        ("POST", "/api/v1/dead-letters/discard", {"select_all": True, "by": "me"}),
     ):
         problem(api.ask(method, path, token=token, json=body), 403, "forbidden")
         problem(api.ask(method, path, token=None, json=body), 401, "unauthorized")

@@ -50,7 +50,9 @@ class Scope:
         news = self.client.request(calls.WAIT_FOR_EVENTS, None)
         at = self.orderer.at
         to = min(news.head, at.seq + self.orderer.max_events)
-        ordered = self.orderer.order(Bounds(at.seq, to, at.again, news.again, 0, int(clock * SECOND)), idle, returned)
+        ordered = self.orderer.order(
+            Bounds(at.seq, to, at.last_redelivery_id, news.last_redelivery_id, 0, int(clock * SECOND)), idle, returned
+        )
         self.client.plan(self.lease.scope, ordered.plan)
         for key, value in ordered.plan.state.items():
             if value is None:

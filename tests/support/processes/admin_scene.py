@@ -170,7 +170,7 @@ class Scene:
     async def discard_all(self) -> None:
         """Discard every open dead letter."""
         with AdminClient(self.url) as admin:
-            await asyncio.to_thread(admin.act, "discard", DeadLetterSelection(every=True), key=KEY)
+            await asyncio.to_thread(admin.act, "discard", DeadLetterSelection(select_all=True), key=KEY)
 
     async def plan(
         self, cursor: Cursor, scope: str = PROJECT, *, run_of: str | None = None, positions: Sequence[PositionBlock] = ()

@@ -253,7 +253,7 @@ class Feed:
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20)) as connection:
             if lane is None:
                 return int(connection.execute("SELECT count(*) FROM message").fetchone()[0])
-            query = "SELECT count(*) FROM message JOIN lane ON lane.id = place >> 40 WHERE name = ?"
+            query = "SELECT count(*) FROM message JOIN lane ON lane.id = row_id >> 40 WHERE name = ?"
             return int(connection.execute(query, (lane,)).fetchone()[0])
 
     @property

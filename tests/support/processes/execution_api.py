@@ -60,14 +60,16 @@ def serving(
     folder: Path,
     *,
     kind: str = "sqlite",
-    most_body: int = 16 * 1024 * 1024,
+    max_body_bytes: int = 16 * 1024 * 1024,
     rates: RatePolicy | None = None,
     exposure: NetworkExposure | None = None,
     webhook_allow_private: bool = False,
 ) -> Iterator[Api]:
     clock = TurnedClock()
     store = open_store(database_url(kind, folder), clock=clock, liveness=Liveness(ticks=clock.ticks), keyring=Keyring([FERNET_KEY]))
-    app = create_app(store, key=KEY, most_body=most_body, rates=rates, exposure=exposure, webhook_allow_private=webhook_allow_private)
+    app = create_app(
+        store, key=KEY, max_body_bytes=max_body_bytes, rates=rates, exposure=exposure, webhook_allow_private=webhook_allow_private
+    )
     with socket.create_server(("127.0.0.1", 0)) as bound:
         server = _Server(uvicorn.Config(app, http=BoundedHttp, log_level="warning", access_log=False))
         thread = Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)

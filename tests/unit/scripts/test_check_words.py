@@ -5,7 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scripts.check_words import AREAS, INTERNAL_TEXT, ROOT, USER_TEXT, load_limits, load_rules, main, python_pieces, script_pieces
+from scripts.check_words import (
+    AREAS,
+    INTERNAL_TEXT,
+    ROOT,
+    USER_TEXT,
+    Piece,
+    find,
+    load_limits,
+    load_rules,
+    main,
+    python_pieces,
+    script_pieces,
+)
 
 WORDS = """
 [bell]
@@ -154,6 +166,22 @@ def test_the_word_list_of_the_project_is_valid_and_has_limits() -> None:
     saved = load_limits(ROOT / "scripts" / "words_left.toml")
     assert {rule.name for rule in rules} == saved.keys()
     assert all(areas.keys() == set(AREAS) for areas in saved.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("A place is none of these.", 1),
+        ("This is no queue.", 1),
+        ("`revision` is None if the database is empty.", 0),
+        ("There is no queue.", 0),
+        ("It is no longer read.", 0),
+    ],
+)
+def test_the_python_value_none_is_not_a_denial(text: str, places: int) -> None:
+    rules = [rule for rule in load_rules(ROOT / "scripts" / "words.toml") if rule.name == "is no"]
+    found = find(rules, [Piece("docs/design/x.md", 1, INTERNAL_TEXT, text)])
+    assert len(found.get(("is no", INTERNAL_TEXT), [])) == places
 
 
 @pytest.mark.parametrize("entry", ['[bell]\nwords = ["bell"]', '[bell]\nsay = "x"\nwhere = "here"', '[bell]\nsay = "x"\nsyn = "y"'])

@@ -1,8 +1,8 @@
 """One live status, shared by all clients.
 
 Invariant: for followers, a status is computed at most once in `TICK` seconds, and only while a client follows. The
-first follower to need it computes it, and the store's commits wake them. A single request gets a status that is no
-older than the request.
+first follower to need it computes it, and the store's commits wake them. The computation of a
+single request's status begins after the request.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LiveStatus:
         self._clock = clock
         self._speed = RateMeter()
         self._unserved = UnassignedTriggers()
-        self._shown: StatusSnapshot | None = None
+        self._snapshot: StatusSnapshot | None = None
         self._unreadable: Outage | None = None
         self._making = asyncio.Lock()
         self._woken = asyncio.Event()
@@ -95,7 +95,7 @@ class LiveStatus:
         return await asyncio.to_thread(self._exposed, await self.status())
 
     async def frames(self) -> AsyncGenerator[bytes]:
-        """Yield server-sent events without end: `status` at once and on each change, and `beat` in every `BEAT` seconds of silence."""
+        """Yield server-sent events without end: `status` at once and on each change, and `beat` after `BEAT` seconds without a change."""
         seen = ""
         spoke = 0.0
         with self._waking():
@@ -125,10 +125,10 @@ class LiveStatus:
     async def _fresh(self, since: float) -> StatusSnapshot:
         """Return a status whose computation began at `since` or later."""
         async with self._making:
-            if self._shown is None or self._shown.began < since:
+            if self._snapshot is None or self._snapshot.began < since:
                 self._woken.clear()
-                self._shown = await self._make()
-            return self._shown
+                self._snapshot = await self._make()
+            return self._snapshot
 
     async def _make(self) -> StatusSnapshot:
         began = self._clock()
@@ -137,39 +137,39 @@ class LiveStatus:
         except ResourceError as error:
             return self._with_last_status(began, error)
         self._unreadable = None
-        return await asyncio.to_thread(self._shown_of, began, store_overview)
+        return await asyncio.to_thread(self._snapshot_of, began, store_overview)
 
-    def _shown_of(self, began: float, found: Overview) -> StatusSnapshot:
-        speed = self._speed.sample(began, found.head)
+    def _snapshot_of(self, began: float, overview: Overview) -> StatusSnapshot:
+        speed = self._speed.sample(began, overview.head)
         status = Status(
             version=VERSION,
-            now=moment(found.now),
-            head=found.head,
-            log=found.log,
-            events=EventCount(total=found.totals.stored, per_second=round(speed, 1)),
-            dead_letters=found.totals.dead_letters,
-            dead_letter_counts=found.dead_letters,
-            jobs=found.jobs,
-            triggers=found.triggers,
-            streams=found.streams,
-            backlogs=found.backlogs,
-            totals=found.totals,
-            counts=found.counts,
-            scopes=found.scopes,
-            pipelines=found.pipelines,
-            runs=found.runs,
-            task_runs=found.task_runs,
-            recent=found.recent,
+            now=moment(overview.now),
+            head=overview.head,
+            log=overview.log,
+            events=EventCount(total=overview.totals.stored, per_second=round(speed, 1)),
+            dead_letters=overview.totals.dead_letters,
+            dead_letter_counts=overview.dead_letters,
+            jobs=overview.jobs,
+            triggers=overview.triggers,
+            streams=overview.streams,
+            backlogs=overview.backlogs,
+            totals=overview.totals,
+            counts=overview.counts,
+            scopes=overview.scopes,
+            pipelines=overview.pipelines,
+            runs=overview.runs,
+            task_runs=overview.task_runs,
+            recent=overview.recent,
         )
         return self._with_alerts(began, status)
 
     def _with_last_status(self, began: float, error: ResourceError) -> StatusSnapshot:
         """Return the last readable status, with the reason why there is no newer one. Raises `error` if there is none."""
-        if self._shown is None:
+        if self._snapshot is None:
             raise error
         now = datetime.now(UTC)
         self._unreadable = self._unreadable or Outage(now, str(error), error.hint)
-        return self._with_alerts(began, self._shown.status.model_copy(update={"now": now}))
+        return self._with_alerts(began, self._snapshot.status.model_copy(update={"now": now}))
 
     def _with_alerts(self, began: float, status: Status) -> StatusSnapshot:
         alerts = alerts_of(

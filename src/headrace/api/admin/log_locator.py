@@ -86,7 +86,7 @@ class LogLocator:
         if elsewhere:
             return _there(elsewhere[0], f"/logs/runs/{quote(run.run_id, safe='')}")._replace(ended=self._end_of(run.run_id))
         if last is not None and last.hostname != self._hostname:
-            raise gone(last)
+            raise unavailable_log(last)
         return self._here(name, follows=False)._replace(ended=self._end_of(run.run_id))
 
     def _end_of(self, run_id: str) -> Callable[[], bool]:
@@ -102,7 +102,7 @@ class LogLocator:
         return LocalLog(self._root, name, next_job_log(self._root) if follows else None)
 
 
-def gone(job: LoggedJob) -> Refusal:
+def unavailable_log(job: LoggedJob) -> Refusal:
     """Return the reason why the log of a job is unavailable."""
     state = "does not answer" if job.state == "running" else f"has ended ({job.state})"
     return Refusal(
@@ -115,30 +115,30 @@ def gone(job: LoggedJob) -> Refusal:
 
 def _there(job: LoggedJob, path: str) -> RemoteLog:
     if job.state != "running" or job.log_url is None:
-        raise gone(job)
+        raise unavailable_log(job)
     return RemoteLog(job, path)
 
 
-def _one(found: list[LoggedTrigger], called: str, names: list[str]) -> LoggedTrigger:
-    if not found:
+def _one(triggers: list[LoggedTrigger], called: str, names: list[str]) -> LoggedTrigger:
+    if not triggers:
         alike = get_close_matches(called, names, n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(alike)}?" if alike else "`headrace triggers` lists them."
         raise Refusal(404, "not-found", f"There is no trigger {called}.", hint=hint)
-    if len(found) > 1:
-        which = ", ".join(f"{one.id} ({one.name} of {one.project})" for one in found[:5])
+    if len(triggers) > 1:
+        which = ", ".join(f"{one.id} ({one.name} of {one.project})" for one in triggers[:5])
         raise Refusal(409, "ambiguous", f"Several triggers are called {called}.", hint=f"Give an id: {which}.")
-    return found[0]
+    return triggers[0]
 
 
-def _one_run(found: list[LoggedRun], called: str) -> LoggedRun:
-    if not found:
+def _one_run(runs: list[LoggedRun], called: str) -> LoggedRun:
+    if not runs:
         raise Refusal(
             404,
             "not-found",
             f"There is no run {called}.",
             hint="With ids: `headrace runs --json` for those of pipelines, `headrace task-runs list` for those of tasks.",
         )
-    if len(found) > 1:
-        which = ", ".join(one.run_id for one in found)
+    if len(runs) > 1:
+        which = ", ".join(one.run_id for one in runs)
         raise Refusal(409, "ambiguous", f"Several runs begin with {called}.", hint=f"Give more of the id: {which}.")
-    return found[0]
+    return runs[0]

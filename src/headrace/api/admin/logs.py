@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from headrace.api.admin.live_status import LiveStatus
-from headrace.api.admin.log_locator import LocalLog, LogLocator, RemoteLog, gone, never
+from headrace.api.admin.log_locator import LocalLog, LogLocator, RemoteLog, never, unavailable_log
 from headrace.api.http.problems import Refusal
 from headrace.api.routing import route
 from headrace.logs.query import END, JOB, MEDIA_TYPE, START, LogQuery, respond
@@ -21,11 +21,11 @@ from headrace.logs.read_tokens import ReadTokens
 from headrace.wire.calls import admin as calls
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
-MOST_FOLLOWERS = 100
+MAX_FOLLOWERS = 100
 """Concurrent followers: each takes a thread of the API server."""
-_LOOK = 1.0  # seconds between two checks whether a run has ended
-_LAST_WORDS = 2.5  # seconds for the last lines; those of another host are polled every two seconds
-_CONNECT = 5.0  # seconds in which a process must respond with its log
+_LOOK_INTERVAL_SECONDS = 1.0  # between two checks whether a run has ended
+_FINAL_WAIT_SECONDS = 2.5  # for the last lines; those of another host are polled every two seconds
+_CONNECT_TIMEOUT_SECONDS = 5.0  # in which a process must respond with its log
 
 After = Annotated[int | None, Query(ge=0, le=2**62, description="The offset in bytes to begin at: Headrace-Log-End of the page before.")]
 Last = Annotated[int | None, Query(ge=0, le=100_000, description="Start with this number of last lines.")]
@@ -42,19 +42,19 @@ class _Logs:
         self._followers = 0
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def send(self, place: LocalLog | RemoteLog, query: LogQuery) -> Response:
+    async def send(self, source: LocalLog | RemoteLog, query: LogQuery) -> Response:
         """Return the response to a request."""
-        if query.follow and self._followers >= MOST_FOLLOWERS:
+        if query.follow and self._followers >= MAX_FOLLOWERS:
             raise Refusal(
-                503, "unavailable", f"{MOST_FOLLOWERS} follow logs already.", hint="Try again later.", headers={"Retry-After": "5"}
+                503, "unavailable", f"{MAX_FOLLOWERS} follow logs already.", hint="Try again later.", headers={"Retry-After": "5"}
             )
-        headers, more = await (self._local(place, query) if isinstance(place, LocalLog) else self._remote(place, query))
+        headers, more = await (self._local(source, query) if isinstance(source, LocalLog) else self._remote(source, query))
         return StreamingResponse(
-            self._counted(more, place.ended) if query.follow else more, media_type=MEDIA_TYPE, headers=HEADERS | headers
+            self._counted(more, source.ended) if query.follow else more, media_type=MEDIA_TYPE, headers=HEADERS | headers
         )
 
-    async def _local(self, place: LocalLog, query: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
-        response = await respond(place.root, place.name, query, place.successor)
+    async def _local(self, source: LocalLog, query: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
+        response = await respond(source.root, source.name, query, source.successor)
 
         async def content() -> AsyncGenerator[bytes]:
             yield response.data
@@ -67,20 +67,20 @@ class _Logs:
 
         return response.headers, content()
 
-    async def _remote(self, place: RemoteLog, query: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
+    async def _remote(self, source: RemoteLog, query: LogQuery) -> tuple[dict[str, str], AsyncGenerator[bytes]]:
         """Forward the response of the process that writes the log."""
         async with AsyncExitStack() as stack:
-            timeout = httpx.Timeout(_CONNECT, read=None if query.follow else _CONNECT)
+            timeout = httpx.Timeout(_CONNECT_TIMEOUT_SECONDS, read=None if query.follow else _CONNECT_TIMEOUT_SECONDS)
             http = await stack.enter_async_context(httpx.AsyncClient(timeout=timeout, trust_env=False))
-            headers = {"Authorization": f"Bearer {self._passes.create(place.path, time.time())}"}
-            request = http.build_request("GET", f"{place.job.log_url}{place.path}", params=query.query(), headers=headers)
+            headers = {"Authorization": f"Bearer {self._passes.create(source.path, time.time())}"}
+            request = http.build_request("GET", f"{source.job.log_url}{source.path}", params=query.query(), headers=headers)
             try:
                 response = await http.send(request, stream=True)
             except httpx.TransportError as error:
-                raise gone(place.job) from error
+                raise unavailable_log(source.job) from error
             stack.push_async_callback(response.aclose)
             if not response.is_success:
-                raise gone(place.job)
+                raise unavailable_log(source.job)
             held = stack.pop_all()
 
         async def content() -> AsyncGenerator[bytes]:
@@ -95,7 +95,7 @@ class _Logs:
         """Yield from `more` until the API server closes, or until the log has `ended` and its last lines had time to arrive."""
         self._followers += 1
         closing = asyncio.create_task(self._live.closed(), name="log follower")
-        final_wait = _LastWords(ended)
+        final_wait = _FinalWait(ended)
         reading = asyncio.ensure_future(anext(more, None))
         try:
             while True:
@@ -121,7 +121,7 @@ async def _leave(reading: asyncio.Future[bytes | None], more: AsyncGenerator[byt
     await more.aclose()
 
 
-class _LastWords:
+class _FinalWait:
     """Wait for lines after the end of a run. The worker reports the end to the API first, and lines of other hosts arrive later."""
 
     def __init__(self, ended: Callable[[], bool]) -> None:
@@ -131,7 +131,7 @@ class _LastWords:
     async def unless(self, *before: asyncio.Future[Any]) -> None:
         """Wait until they have arrived, or until one of these is done."""
         while True:
-            done, _ = await asyncio.wait(before, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(before, timeout=_LOOK_INTERVAL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if done or await self._said():
                 return
 
@@ -139,7 +139,7 @@ class _LastWords:
         now = time.monotonic()
         if self._since is None and self._ended is not never and await asyncio.to_thread(self._ended):
             self._since = now
-        return self._since is not None and now - self._since > _LAST_WORDS
+        return self._since is not None and now - self._since > _FINAL_WAIT_SECONDS
 
 
 def router_for(finder: LogLocator, passes: ReadTokens, live: LiveStatus) -> APIRouter:

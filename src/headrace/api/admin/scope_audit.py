@@ -57,14 +57,16 @@ def runs(scope: str, store: StoreOf, after: str = "") -> Response:
 
 
 @route(router, calls.GET_LEDGER_DEAD_LETTERS)
-def letters(scope: str, store: StoreOf, after: str = "") -> Response:
+def dead_letters(scope: str, store: StoreOf, after: str = "") -> Response:
     """Return the scope's dead letters with their events, by id, about 8 MiB."""
     with store.reading() as connection:
         return WireResponse(ledger_dead_letters(connection, scope, after))
 
 
 @route(router, calls.GET_LEDGER_FIRINGS)
-def firings(scope: str, store: StoreOf, to: Number, again: Number, after: Number = 0, trigger: Number = MAX_NUMBER) -> Response:
-    """Return firings of the project's triggers after (event, trigger), up to the event `to` and the redelivery `again`."""
+def firings(
+    scope: str, store: StoreOf, to: Number, last_redelivery_id: Number, after: Number = 0, trigger: Number = MAX_NUMBER
+) -> Response:
+    """Return firings of the project's triggers after (event, trigger), up to the event `to` and the redelivery `last_redelivery_id`."""
     with store.reading() as connection:
-        return WireResponse(ledger_firings(connection, scope, to, again, (after, trigger)))
+        return WireResponse(ledger_firings(connection, scope, to, last_redelivery_id, (after, trigger)))

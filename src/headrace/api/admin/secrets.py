@@ -31,9 +31,9 @@ def connection(id: Name, store: StoreOf) -> wire.ConnectionSummary:
 
 
 @route(router, calls.SET_CONNECTION)
-def set_connection(id: Name, given: wire.SetConnection, store: StoreOf) -> None:
+def set_connection(id: Name, settings: wire.SetConnection, store: StoreOf) -> None:
     """Create or replace a connection."""
-    store.secrets.set_connection(id, given)
+    store.secrets.set_connection(id, settings)
 
 
 @route(router, calls.REMOVE_CONNECTION)
@@ -55,9 +55,9 @@ def variable(key: Name, store: StoreOf) -> wire.VariableSummary:
 
 
 @route(router, calls.SET_VARIABLE)
-def set_variable(key: Name, given: wire.SetVariable, store: StoreOf) -> None:
+def set_variable(key: Name, settings: wire.SetVariable, store: StoreOf) -> None:
     """Create or replace a variable."""
-    store.secrets.set_variable(key, given)
+    store.secrets.set_variable(key, settings)
 
 
 @route(router, calls.REMOVE_VARIABLE)
@@ -81,7 +81,7 @@ def make_token(body: wire.CreateToken, store: StoreOf, tokens: TokensOf) -> wire
 
 
 @route(router, calls.LIST_TOKENS)
-def tokens_made(store: StoreOf) -> wire.TokenList:
+def list_tokens(store: StoreOf) -> wire.TokenList:
     """Return the tokens that have not expired, the newest first."""
     return wire.TokenList(tokens=store.api_tokens.listed())
 

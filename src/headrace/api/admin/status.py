@@ -24,8 +24,8 @@ from headrace.wire.custody.receipts import LogMark, StreamAdopted
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.status import status as wire
 
-NOT_KEPT = {"Cache-Control": "no-store"}
-EVENT_STREAM = {**NOT_KEPT, "X-Accel-Buffering": "no"}
+NO_STORE = {"Cache-Control": "no-store"}
+EVENT_STREAM = {**NO_STORE, "X-Accel-Buffering": "no"}
 SEQ_RANGE = 2**63 - 1
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
@@ -46,7 +46,7 @@ def _add_status(router: APIRouter, live: LiveStatus) -> None:
     @route(router, calls.GET_STATUS)
     async def status(response: Response) -> wire.Status:
         """Return the current status, as the status page shows it."""
-        response.headers.update(NOT_KEPT)
+        response.headers.update(NO_STORE)
         return await live.status()
 
     @route(router, calls.FOLLOW_STATUS, response_class=StreamingResponse, responses={200: _text("text/event-stream")})
@@ -57,7 +57,7 @@ def _add_status(router: APIRouter, live: LiveStatus) -> None:
     @route(router, calls.GET_METRICS, response_class=Response, responses={200: _text(CONTENT_TYPE)})
     async def metrics() -> Response:
         """Return the metrics in Prometheus' text format."""
-        return Response(await live.metrics(), media_type=CONTENT_TYPE, headers=NOT_KEPT)
+        return Response(await live.metrics(), media_type=CONTENT_TYPE, headers=NO_STORE)
 
 
 def _add_lists(router: APIRouter, store: Store) -> None:
@@ -132,7 +132,7 @@ def _add_health(router: APIRouter, store: Store) -> None:
     @route(router, calls.GET_HEALTH, responses={503: {"model": wire.Health}})
     def healthz(response: Response) -> wire.Health:
         """Return 200 with the schema revision of the database, or 503 if the database cannot be read."""
-        response.headers.update(NOT_KEPT)
+        response.headers.update(NO_STORE)
         try:
             with store.reading() as connection:
                 revision = schema_revision(connection)

@@ -26,7 +26,7 @@ def router_for(store: Store) -> APIRouter:
             return TriggererList(triggerers=triggerer_list(connection, store.now(), store.liveness))
 
     @route(router, calls.SET_DESIRED_STATE)
-    def want(job_id: int, body: SetDesiredState) -> None:
+    def set_desired_state(job_id: int, body: SetDesiredState) -> None:
         """Set the desired state of a triggerer, which gets it with its next heartbeat."""
         store.jobs.set_desired_state(_number(job_id), body.desired_state)
 

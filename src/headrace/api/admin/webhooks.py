@@ -32,13 +32,13 @@ def webhooks(store: StoreOf) -> wire.WebhookList:
 
 
 @route(router, calls.SET_WEBHOOK, dependencies=[Depends(changed)])
-def set_webhook(name: Name, given: wire.SetWebhook, store: StoreOf) -> None:
+def set_webhook(name: Name, settings: wire.SetWebhook, store: StoreOf) -> None:
     """Create or replace a webhook."""
-    store.webhooks.set(name, given)
+    store.webhooks.set(name, settings)
 
 
 @route(router, calls.SET_WEBHOOK_STATE, dependencies=[Depends(changed)])
-def want_webhook(name: Name, body: wire.SetWebhookState, store: StoreOf) -> None:
+def set_webhook_state(name: Name, body: wire.SetWebhookState, store: StoreOf) -> None:
     """Pause or resume a webhook. It resumes where it stopped."""
     if not store.webhooks.set_state(name, body.state):
         raise _missing(name)

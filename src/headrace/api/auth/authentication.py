@@ -75,9 +75,9 @@ class Tokens:
         self.revoked: frozenset[str] = frozenset()
         """The ids of revoked users' tokens."""
 
-    def is_key(self, given: str) -> bool:
-        """Return whether `given` is the deployment key, in constant time."""
-        return compare_digest(given.encode(), self._key)
+    def is_key(self, token: str) -> bool:
+        """Return whether `token` is the deployment key, in constant time."""
+        return compare_digest(token.encode(), self._key)
 
     def token(self, subject: int | str, scope: Scope, seconds: int = TOKEN_SECONDS) -> str:
         """Return a token for a job (by its id) or a user (by name)."""
@@ -163,11 +163,11 @@ async def admin(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> 
     allow(known, _bearer(request), "admin")
 
 
-def allow(known: Tokens, given: str, scope: PersonScope) -> None:
+def allow(known: Tokens, token: str, scope: PersonScope) -> None:
     """Require the deployment key or a user's token of this scope. An admin's token also has a reader's permissions."""
-    if known.is_key(given):
+    if known.is_key(token):
         return
-    has = known.claims(given).scope
+    has = known.claims(token).scope
     if has != "admin" and has != scope:
         raise Refusal(403, "forbidden", f"This needs a token of scope '{scope}', and this one has the scope '{has}'.")
 

@@ -16,8 +16,8 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",  # with a stricter policy, browsers send a null origin with this form
 }
-LONGEST = 4096
-TOLD = "That token opens nothing here, or no longer."
+MAX_BODY_BYTES = 4096
+LOGIN_ERROR = "That token opens nothing here, or no longer."
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -56,14 +56,14 @@ async def ask() -> Response:
 @router.post("/login")
 async def enter(request: Request, tokens: TokensOf) -> Response:
     """Keep the token in a cookie that no script reads and no other site sends, and show the page."""
-    body = (await request.body())[:LONGEST].decode("ascii", "replace")
+    body = (await request.body())[:MAX_BODY_BYTES].decode("ascii", "replace")
     token = parse_qs(body).get("token", [""])[0].strip()
     try:
         if tokens.is_key(token):
             raise Refusal(403, "forbidden", "The deployment key does not belong in a browser.")
         allow(tokens, token, "read")
     except Refusal:
-        return HTMLResponse(PAGE.format(message=TOLD), 403, headers=HEADERS)
+        return HTMLResponse(PAGE.format(message=LOGIN_ERROR), 403, headers=HEADERS)
     seconds = tokens.seconds_left(token)
     answer = RedirectResponse("/", 303)
     answer.set_cookie(COOKIE, token, max_age=seconds, httponly=True, samesite="strict", secure=request.url.scheme == "https")

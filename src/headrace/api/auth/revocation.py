@@ -10,7 +10,7 @@ from typing import Final
 from headrace.api.auth.authentication import Tokens
 from headrace.store import Store
 
-EVERY: Final = 1.0
+POLL_INTERVAL_SECONDS: Final = 1.0
 
 WORK: Final = "the list of revoked tokens"
 
@@ -29,7 +29,7 @@ async def poll_revoked_tokens(store: Store, tokens: Tokens) -> AsyncGenerator[No
 
 async def _follow(store: Store, tokens: Tokens) -> None:
     while True:
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
         try:
             tokens.revoked = await asyncio.to_thread(store.api_tokens.revoked)
         except Exception as error:  # of any kind: without this task, a token revoked at another api would stay valid here

@@ -18,8 +18,8 @@ import aiohttp
 from headrace.wire.cloud_event import cloud_event
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
-MOST_READ: Final = 4_096
-LONGEST_WAIT: Final = 3_600.0
+MAX_RESPONSE_BYTES: Final = 4_096
+MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 """IANA's global unicast prefix. Other prefixes are local, or map to IPv4 addresses in ways that depend on the host."""
@@ -92,7 +92,7 @@ class Sender:
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
             async with self._session.post(url, data=body, headers=headers, timeout=limit, allow_redirects=False) as response:
-                await response.content.read(MOST_READ)
+                await response.content.read(MAX_RESPONSE_BYTES)
                 if 200 <= response.status < 300:
                     return DeliveryResponse(response.status, None)
                 return DeliveryResponse(
@@ -110,12 +110,12 @@ def signature(secret: str, id: str, seconds: int, body: bytes) -> str:
     return "v1," + b64encode(hmac.digest(secret.encode(), signed, "sha256")).decode()
 
 
-def _retry_after(told: str | None, now: int) -> float:
+def _retry_after(header: str | None, now: int) -> float:
     """Return the seconds of a Retry-After, as a number or a date; 0 if it is invalid."""
-    if told is None:
+    if header is None:
         return 0.0
     try:
-        seconds = float(told) if told.isdigit() else parsedate_to_datetime(told).timestamp() - now / 1_000_000
+        seconds = float(header) if header.isdigit() else parsedate_to_datetime(header).timestamp() - now / 1_000_000
     except (ValueError, OverflowError):
         return 0.0
-    return min(LONGEST_WAIT, max(0.0, seconds))
+    return min(MAX_RETRY_AFTER_SECONDS, max(0.0, seconds))

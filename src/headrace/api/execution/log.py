@@ -57,10 +57,10 @@ async def news(
     store: StoreOf,
     caller: AnyJob,
     after: Annotated[int, Query(ge=0)] = 0,
-    again: Annotated[int, Query(ge=0)] = 0,
+    after_redelivery_id: Annotated[int, Query(ge=0)] = 0,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS)] = 0.0,
 ) -> LogPosition:
-    """Return the last `seq` and the last redelivery once one is beyond `after` or `again`, at the latest after `wait` seconds."""
+    """Return the last `seq` and redelivery once one is beyond `after` or `after_redelivery_id`, at the latest after `wait` seconds."""
     await run_in_threadpool(store.jobs.check, caller.job_id)
     loop = asyncio.get_running_loop()
     until = loop.time() + wait
@@ -69,7 +69,7 @@ async def news(
             committed.clear()
             position = await run_in_threadpool(store.log.news)
             left = until - loop.time()
-            if position.head > after or position.again > again or left <= 0:
+            if position.head > after or position.last_redelivery_id > after_redelivery_id or left <= 0:
                 return position
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
@@ -81,11 +81,11 @@ def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.
     """Yield an event that is set after each commit."""
     committed = asyncio.Event()
 
-    def tell() -> None:
+    def notify() -> None:
         with suppress(RuntimeError):  # the loop has closed since: no task waits any more
             loop.call_soon_threadsafe(committed.set)
 
-    unobserve = store.observe(tell)
+    unobserve = store.observe(notify)
     try:
         yield committed
     finally:

@@ -61,7 +61,7 @@ def state(scope: str, store: StoreOf, caller: Pipeline, after: str = "") -> Resp
 
 
 @route(router, calls.GET_SCOPE_DEAD_LETTERS)
-def letters(scope: str, pipeline: str, store: StoreOf, caller: Pipeline, after: str = "") -> ScopeDeadLetters:
+def dead_letters(scope: str, pipeline: str, store: StoreOf, caller: Pipeline, after: str = "") -> ScopeDeadLetters:
     """Return the dead letters of a pipeline that are neither settled nor discarded. Request the next page with `after` until it is null."""
     return store.plans.dead_letters(caller.job_id, scope, pipeline, after)
 

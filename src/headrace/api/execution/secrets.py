@@ -13,7 +13,7 @@ from headrace.api.routing import route
 from headrace.wire.calls import execution as calls
 from headrace.wire.secrets import NAME, ConnectionValue, VariableValue
 
-NOT_KEPT = {"Cache-Control": "no-store"}
+NO_STORE = {"Cache-Control": "no-store"}
 
 router = APIRouter(tags=["secrets"], route_class=WireRoute)
 
@@ -21,12 +21,12 @@ router = APIRouter(tags=["secrets"], route_class=WireRoute)
 @route(router, calls.GET_CONNECTION)
 def connection(id: Annotated[str, Path(pattern=NAME)], response: Response, store: StoreOf, caller: AnyJob) -> ConnectionValue:
     """Return a connection with its secrets."""
-    response.headers.update(NOT_KEPT)
+    response.headers.update(NO_STORE)
     return store.secrets.connection(caller.job_id, id)
 
 
 @route(router, calls.GET_VARIABLE)
 def variable(key: Annotated[str, Path(pattern=NAME)], response: Response, store: StoreOf, caller: AnyJob) -> VariableValue:
     """Return the value of a variable."""
-    response.headers.update(NOT_KEPT)
+    response.headers.update(NO_STORE)
     return store.secrets.variable(caller.job_id, key)

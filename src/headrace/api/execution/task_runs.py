@@ -31,16 +31,16 @@ async def claim(body: ClaimRuns, store: StoreOf, caller: Worker) -> ClaimedRuns:
     """Assign runs to the worker once there are any, at the latest after `wait` seconds. It counts as a heartbeat."""
     loop = asyncio.get_running_loop()
     until = loop.time() + body.wait
-    with _heard(store) as rung:
+    with _claimable_runs(store) as signalled:
         while True:
-            rung.clear()
+            signalled.clear()
             answer = await run_in_threadpool(store.task_runs.claim, caller.job_id, body)
             left = until - loop.time()
             if answer.runs or answer.revoked or answer.desired_state != "run" or left <= 0:
                 return answer
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await rung.wait()
+                    await signalled.wait()
 
 
 @route(router, calls.DEFER_TASK_RUN)
@@ -69,17 +69,17 @@ def result(run_id: str, store: StoreOf, caller: AnyJob) -> TaskRunResult:
 
 
 @contextmanager
-def _heard(store: Store) -> Iterator[asyncio.Event]:
+def _claimable_runs(store: Store) -> Iterator[asyncio.Event]:
     """Yield an event that is set when there may be runs to claim."""
-    rung = asyncio.Event()
+    signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def ring() -> None:
+    def notify() -> None:
         with suppress(RuntimeError):  # the loop has closed since: no task waits any more
-            loop.call_soon_threadsafe(rung.set)
+            loop.call_soon_threadsafe(signalled.set)
 
-    unsubscribe = store.task_runs.commit_signal.listen(ring)
+    unsubscribe = store.task_runs.commit_signal.listen(notify)
     try:
-        yield rung
+        yield signalled
     finally:
         unsubscribe()

@@ -37,9 +37,9 @@ def workloads(body: FetchWorkloads, store: StoreOf, caller: Triggerer) -> Respon
 
 
 @route(router, calls.CLEAN_UP_TRIGGERS)
-def cleanup(gone: CleanupTriggers, store: StoreOf, caller: Triggerer) -> None:
+def cleanup(body: CleanupTriggers, store: StoreOf, caller: Triggerer) -> None:
     """Release the leases on triggers that the job has stopped."""
-    store.triggers.cleanup(caller.job_id, gone)
+    store.triggers.cleanup(caller.job_id, body)
 
 
 @route(router, calls.REPORT_STREAM_FAILURE)

@@ -23,9 +23,9 @@ from headrace.api.middleware.version import DESCRIPTION_PATH, EXECUTION_PREFIX
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 LOGIN = "/login"
 OPEN = frozenset({"/healthz", LOGIN, "/static/page.css", "/static/icon.svg"})
-MOST_KNOWN = 100
+MAX_KNOWN_HOSTS = 100
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
-TOLD = {
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -63,11 +63,11 @@ class AccessControl:
             await self._app(scope, receive, send)
             return
         if scope["path"].startswith(EXECUTION_PREFIX):
-            await self._machine(scope, receive, send)
+            await self._serve_execution(scope, receive, send)
         else:
-            await self._people(scope, receive, send)
+            await self._serve_admin(scope, receive, send)
 
-    async def _machine(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_execution(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         try:
             self._check_host(headers.get("host", ""))
@@ -78,13 +78,13 @@ class AccessControl:
             return
         await self._app(scope, receive, send)
 
-    async def _people(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_admin(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
 
-        async def told(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answered = MutableHeaders(scope=message)
-                for name, value in TOLD.items():
+                for name, value in SECURITY_HEADERS.items():
                     answered.setdefault(name, value)
             await send(message)
 
@@ -95,9 +95,9 @@ class AccessControl:
         except Refusal as refused:
             person = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
             answer = RedirectResponse(LOGIN, 303) if person and refused.status_code == 401 else _answer(refused)
-            await answer(scope, receive, told)
+            await answer(scope, receive, send_with_headers)
             return
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, send_with_headers)
 
     def _check_host(self, host: str) -> None:
         if host in self._known:
@@ -105,7 +105,7 @@ class AccessControl:
         if not self._exposure.knows(host):
             hint = "Name it in HEADRACE_ALLOWED_HOSTS, or use 127.0.0.1."
             raise Refusal(421, "wrong-host", "This api is not called by that name.", hint=hint)
-        if len(self._known) < MOST_KNOWN:
+        if len(self._known) < MAX_KNOWN_HOSTS:
             self._known.add(host)
 
     def _check_caller(self, headers: Headers) -> None:

@@ -49,15 +49,15 @@ class RatePolicy:
     call: float = 5.0
     refused: float = 50.0
     forged: float = 30.0
-    most: int = 10_000
+    max_callers: int = 10_000
 
 
 class Buckets(Generic[K]):
-    """The buckets of one kind of caller, at most `most` of them."""
+    """The buckets of one kind of caller, at most `max_callers` of them."""
 
-    def __init__(self, bucket: Bucket, most: int) -> None:
+    def __init__(self, bucket: Bucket, max_callers: int) -> None:
         self._bucket = bucket
-        self._most = most
+        self._max_callers = max_callers
         self._levels: OrderedDict[K, tuple[float, float]] = OrderedDict()
 
     def __contains__(self, caller: K) -> bool:
@@ -74,10 +74,10 @@ class Buckets(Generic[K]):
         """Take `cost` from the caller's bucket. The balance may become negative."""
         self._levels[caller] = (self._level(caller, now) - cost, now)
         self._levels.move_to_end(caller)
-        if len(self._levels) > self._most:
+        if len(self._levels) > self._max_callers:
             self._levels.popitem(last=False)
 
-    def forget(self, caller: K) -> None:
+    def drop(self, caller: K) -> None:
         """Drop the caller's bucket."""
         self._levels.pop(caller, None)
 
@@ -100,8 +100,8 @@ class RateLimit:
         self._accepted = accepted
         self._policy = policy or RatePolicy()
         self._clock = clock
-        self.tokens: Buckets[int] = Buckets(self._policy.token, self._policy.most)
-        self.addresses: Buckets[str] = Buckets(self._policy.address, self._policy.most)
+        self.tokens: Buckets[int] = Buckets(self._policy.token, self._policy.max_callers)
+        self.addresses: Buckets[str] = Buckets(self._policy.address, self._policy.max_callers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request whose caller is within the limit."""
@@ -123,12 +123,12 @@ class RateLimit:
 
         await self._app(scope, receive, paid)
 
-    def _pay(self, scope: Scope, status: int, given: str, token: int) -> None:
+    def _pay(self, scope: Scope, status: int, authorization: str, token: int) -> None:
         now = self._clock()
         if status == 401:
-            self.tokens.forget(token)
+            self.tokens.drop(token)
             self.addresses.pay(_address(scope), self._policy.forged, now)
-        elif token in self.tokens or (given and self._accepted(given.partition(" ")[2].strip())):
+        elif token in self.tokens or (authorization and self._accepted(authorization.partition(" ")[2].strip())):
             self.tokens.pay(token, self._cost(scope, status), now)
         else:
             self.addresses.pay(_address(scope), 1.0, now)

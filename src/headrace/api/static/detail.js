@@ -23,10 +23,10 @@ function show(title, facts, texts, ...more) {
   byId("detail").scrollTop = 0;
   byId("detail-texts").replaceChildren(...Object.entries(texts).filter(([, words]) => words).flatMap(([label, words]) => [element("h3", "", label), element("pre", "", words)]), ...more);
   if (!byId("detail").open) byId("detail").showModal();
-  else if (!byId("detail").contains(document.activeElement)) byId("detail").querySelector("button").focus(); // what had it is gone
+  else if (!byId("detail").contains(document.activeElement)) byId("detail").querySelector("button").focus(); // the element with the focus was removed
 }
 
-async function asked(path) {
+async function fetchJson(path) {
   const answer = await fetch(path);
   if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
   return answer.json();
@@ -34,14 +34,14 @@ async function asked(path) {
 
 async function openFrom(path, title, parts) {
   try {
-    show(title, ...parts(await asked(path)));
+    show(title, ...parts(await fetchJson(path)));
   } catch (error) {
     show(title, { "Cannot be shown now": error.message }, {});
   }
 }
 
 const heading = (words) => element("h3", "", words);
-const row = (...cells) => element("tr", "", ...cells.map((shown) => element("td", "", ...shown)));
+const row = (...cells) => element("tr", "", ...cells.map((content) => element("td", "", ...content)));
 const list = (columns, rows) => element("div", "lanes", element("table", "", element("thead", "", element("tr", "", ...columns.map((name) => Object.assign(element("th", "", name), { scope: "col" })))), element("tbody", "", ...rows)));
 
 const labelled = (fields) => Object.fromEntries(Object.entries(fields).map(([name, value]) => [name[0].toUpperCase() + name.slice(1).replaceAll("_", " "), value]));
@@ -77,7 +77,7 @@ const eventRow = (event) => row([opener(number(event.seq), () => openEvent(event
 
 async function moreEvents(home, id, before) {
   try {
-    const page = await asked(`/api/v1/runs/${encodeURIComponent(id)}/events?limit=50${before ? `&before=${before}` : ""}`);
+    const page = await fetchJson(`/api/v1/runs/${encodeURIComponent(id)}/events?limit=50${before ? `&before=${before}` : ""}`);
     const rows = page.events.map(eventRow);
     if (before) home.querySelector("tbody").append(...rows);
     else home.append(list(["Seq", "Type", "Subject", "Id", "Follows"], rows));
@@ -90,15 +90,15 @@ async function moreEvents(home, id, before) {
   }
 }
 
-const SHOWN_CHARS = 64 * 1024; // of what came: all of it is in `headrace dead-letters show`
+const MAX_RAW_CHARS = 64 * 1024; // `headrace dead-letters show` prints all
 
 const metadataFacts = ({ key, headers }) => ({
   ...(key === undefined ? {} : { Key: key }),
   ...(headers === undefined ? {} : { Headers: Object.entries(headers).map(([name, value]) => `${name}: ${value}`).join(", ") }) });
 
-export const openLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (letter) => [
-  { "Short id": letter.short, State: letter.state, Kind: letter.kind.replace("_", " "), Reason: letter.reason, Received: moment(letter.received), Stream: letter.stream, Lane: letter.lane, Position: letter.position, Triggers: letter.triggers.join(", "), Attempts: letter.attempts, ...metadataFacts(letter.metadata) },
-  { "What came": letter.raw.length > SHOWN_CHARS ? `${letter.raw.slice(0, SHOWN_CHARS)} […]` : letter.raw, Traceback: letter.traceback.join("\n") }]);
+export const openDeadLetter = (id) => openFrom(`/api/v1/dead-letters/${encodeURIComponent(id)}`, `Dead letter ${id}`, (deadLetter) => [
+  { "Short id": deadLetter.short, State: deadLetter.state, Kind: deadLetter.kind.replace("_", " "), Reason: deadLetter.reason, Received: moment(deadLetter.received), Stream: deadLetter.stream, Lane: deadLetter.lane, Position: deadLetter.position, Triggers: deadLetter.triggers.join(", "), Attempts: deadLetter.attempts, ...metadataFacts(deadLetter.metadata) },
+  { "What came": deadLetter.raw.length > MAX_RAW_CHARS ? `${deadLetter.raw.slice(0, MAX_RAW_CHARS)} […]` : deadLetter.raw, Traceback: deadLetter.traceback.join("\n") }]);
 
 // ---- a log, as it grows
 

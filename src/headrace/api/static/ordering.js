@@ -16,10 +16,10 @@ export const perSecond = (value) => (value === null ? "–" : number(value < 10 
 export const rateOf = (run) => rate(run.events, run.finished ? (Date.parse(run.finished) - Date.parse(run.started)) / 1000 : 0);
 
 function batch(scope) {
-  const { running_batch: underway } = scope;
+  const { running_batch: runningBatch } = scope;
   if (scope.kind !== "pipeline") return text("–", "n zero");
-  return cell("n", [scope.batch, underway], () =>
-    underway ? [element("span", "badge good", "running"), ` ${number(underway.batch)}`, element("div", "since", lasting({ from: underway.since }))] : [number(scope.batch)]);
+  return cell("n", [scope.batch, runningBatch], () =>
+    runningBatch ? [element("span", "badge good", "running"), ` ${number(runningBatch.batch)}`, element("div", "since", lasting({ from: runningBatch.since }))] : [number(scope.batch)]);
 }
 
 function batchLine() {
@@ -28,16 +28,16 @@ function batchLine() {
 
 function drawBatch(line, scope) {
   const [state, name, words] = line.children;
-  const { running_batch: underway } = scope;
-  const is = underway ? "running" : stopped(scope) ? "stopped" : "idle";
+  const { running_batch: runningBatch } = scope;
+  const is = runningBatch ? "running" : stopped(scope) ? "stopped" : "idle";
   const last = rate(scope.read, scope.seconds);
   state.textContent = is;
   state.className = `badge ${{ running: "good", stopped: "warn" }[is] ?? ""}`;
   name.textContent = scope.scope;
-  const shown = JSON.stringify([underway, scope.batch, last, scope.lag, scope.open_runs]);
-  if (words.shownKey === shown) return;
-  words.shownKey = shown;
-  const head = underway ? [`batch ${number(underway.batch)} with ${plural(underway.events, "event")} for `, lasting({ from: underway.since })] : [`batch ${number(scope.batch)} is the last`];
+  const key = JSON.stringify([runningBatch, scope.batch, last, scope.lag, scope.open_runs]);
+  if (words.renderedKey === key) return;
+  words.renderedKey = key;
+  const head = runningBatch ? [`batch ${number(runningBatch.batch)} with ${plural(runningBatch.events, "event")} for `, lasting({ from: runningBatch.since })] : [`batch ${number(scope.batch)} is the last`];
   const speed = last === null ? "" : `, ${perSecond(last)} events/s of late`;
   const open = scope.open_runs ? ` · ${plural(scope.open_runs, "open run")}` : "";
   words.replaceChildren(...head, speed, open, scope.lag ? ` · ${plural(scope.lag, "event")} behind` : " · nothing behind");
@@ -52,7 +52,7 @@ function histogram() {
 
 function bar(share) {
   const [drawn, filled] = ["svg", "rect"].map((name) => document.createElementNS("http://www.w3.org/2000/svg", name));
-  const set = (node, given) => Object.entries(given).forEach(([name, value]) => node.setAttribute(name, value));
+  const set = (node, attributes) => Object.entries(attributes).forEach(([name, value]) => node.setAttribute(name, value));
   set(drawn, { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
   set(filled, { width: share === 0 ? 0 : Math.max(1, 100 * share), height: 10 });
   drawn.append(filled);
@@ -61,12 +61,12 @@ function bar(share) {
 
 function drawHistogram(figure, scope) {
   const held = scope.holds.reduce((sum, count) => sum + count, 0);
-  const most = Math.max(...scope.holds, 1);
+  const maxCount = Math.max(...scope.holds, 1);
   figure.hidden = held === 0;
   figure.querySelector(".muted").textContent = held ? `${plural(held, "event")} had to wait, ${duration(scope.hold_seconds / held)} on average` : "";
   const rows = [...BOUNDS, null].map((bound, index) => ({ bound, label: LABELS[index], count: scope.holds[index] ?? 0 }));
   arrange(figure.querySelector("tbody"), rows, (row) => row.bound, () => document.createElement("tr"), (tr, row) =>
-    draw(tr, [plain(row.label, "fit"), cell("", row.count / most, () => [bar(row.count / most)]), num(row.count)], 0));
+    draw(tr, [plain(row.label, "fit"), cell("", row.count / maxCount, () => [bar(row.count / maxCount)]), num(row.count)], 0));
 }
 
 function scopeCard() {
@@ -89,15 +89,15 @@ function drawWait(row, wait, scope) {
 
 function drawScope(card, scope) {
   const [name, about] = card.querySelector(".scope-top").children;
-  const shown = scope.waits;
+  const waits = scope.waits;
   name.textContent = scope.scope;
   about.textContent = `${number(scope.lost)} lost, ${number(scope.late)} late, ${plural(scope.cycles, "cycle")}${scope.held ? `, ${plural(scope.held, "event")} held for a window` : ""}`;
   card.querySelector(".waits h4").textContent = scope.waiting ? `${plural(scope.waiting, "event")} ${scope.waiting === 1 ? "waits" : "wait"}` : "Nothing waits";
   const scroll = card.querySelector(".lanes");
-  scroll.hidden = shown.length === 0;
+  scroll.hidden = waits.length === 0;
   scroll.setAttribute("aria-label", `Who waits for whom in ${scope.scope}`);
-  arrange(card.querySelector(".waits tbody"), shown, (wait) => wait.seq, () => document.createElement("tr"), (row, wait) => drawWait(row, wait, scope));
-  const rest = scope.waiting - shown.length;
+  arrange(card.querySelector(".waits tbody"), waits, (wait) => wait.seq, () => document.createElement("tr"), (row, wait) => drawWait(row, wait, scope));
+  const rest = scope.waiting - waits.length;
   card.querySelector(".waits p").textContent = rest > 0 ? `and ${number(rest)} more: headrace events waiting --scope ${scope.scope}` : "";
   drawHistogram(card.querySelector(".holds"), scope);
 }
@@ -105,7 +105,7 @@ function drawScope(card, scope) {
 export function drawOrdering(scopes) {
   table("ordering", scopes, (scope) => scope.scope, (scope) => [text(scope.scope), num(scope.cursor), num(scope.lag, "busy"), num(scope.open_runs, "busy"), num(scope.held, "busy"), num(scope.waiting, "busy"), num(scope.ordered), num(scope.lost, "warm"),
     num(scope.late), num(scope.cycles, "warm"), batch(scope), plain(perSecond(rate(scope.read, scope.seconds))), time(scope.updated)]);
-  const telling = scopes.filter((scope) => scope.waiting || scope.holds.some((count) => count));
-  arrange(byId("scope-cards"), telling, (scope) => scope.scope, scopeCard, drawScope);
+  const withWaits = scopes.filter((scope) => scope.waiting || scope.holds.some((count) => count));
+  arrange(byId("scope-cards"), withWaits, (scope) => scope.scope, scopeCard, drawScope);
   arrange(byId("batches"), scopes.filter((scope) => scope.kind === "pipeline"), (scope) => scope.scope, batchLine, drawBatch);
 }

@@ -1,12 +1,12 @@
 // The status page: draws each status that /api/v1/stream sends.
 // Law: data reaches the document only as text (textContent, replaceChildren with strings) or as a property, never as markup.
 // A cell is redrawn only when what it shows has changed, so that selection, focus and open details survive an update.
-import { openEvent, openLetter, openRun, logOf } from "./detail.js";
+import { openEvent, openDeadLetter, openRun, logOf } from "./detail.js";
 import { drawOrdering, perSecond, rateOf } from "./ordering.js";
 import { byId, element, timeElement, cell, text, mono, num, plain, time, badge, long, withTitle, opens, draw, arrange, table, lasting, retell } from "./parts.js";
-import { now, setClock, number, duration, ago, local, few, plural } from "./words.js";
+import { now, setClock, number, duration, ago, local, summarizeNames, plural } from "./words.js";
 
-// ---- levels: what deserves a colour, and what deserves a line in the verdict
+// ---- levels: what deserves a colour, and what deserves an alert
 
 const LEVELS = {
   good: ["running", "succeeded", "polling"],
@@ -38,25 +38,25 @@ function drawBlocked(jobs) {
 }
 
 const firstLine = (words) => (words ? words.trim().split("\n")[0] : null);
-function drawVerdict(status) {
-  const found = status.alerts;
+function drawAlerts(status) {
+  const alerts = status.alerts;
   const bare = !status.jobs.length && !status.triggers.length && !status.head;
-  const worst = found.some((alert) => alert.severity === "error") ? "bad" : found.length ? "warn" : bare ? "quiet" : "good";
-  const wrong = found.filter((alert) => alert.severity === "error").length;
+  const worst = alerts.some((alert) => alert.severity === "error") ? "bad" : alerts.length ? "warn" : bare ? "quiet" : "good";
+  const wrong = alerts.filter((alert) => alert.severity === "error").length;
   const line = {
     bad: `${plural(wrong, "thing")} ${wrong === 1 ? "needs" : "need"} you.`,
-    warn: `Running, with ${plural(found.length, "thing")} to know.`,
+    warn: `Running, with ${plural(alerts.length, "thing")} to know.`,
     good: "All is well.",
     quiet: "Nothing is running yet: start with headrace standalone.",
   }[worst];
-  byId("verdict").dataset.level = worst;
-  if (byId("verdict-line").textContent !== line) byId("verdict-line").textContent = line;
-  const places = new Map(); // a line keeps its element by its place among those of its section: words change, and two may be alike
-  const keyOf = ({ about }) => `${about} ${places.set(about, (places.get(about) ?? 0) + 1).get(about)}`;
-  arrange(byId("verdict-list"), found, keyOf, () => document.createElement("li"), (li, alert) => {
-    const shown = JSON.stringify([alert.severity, alert.summary, alert.section, alert.since]);
-    if (li.shownKey === shown) return;
-    li.shownKey = shown;
+  byId("alerts").dataset.level = worst;
+  if (byId("alerts-summary").textContent !== line) byId("alerts-summary").textContent = line;
+  const positions = new Map(); // a line keeps its element by its position among the alerts of its section: words change, and two may be alike
+  const keyOf = ({ about }) => `${about} ${positions.set(about, (positions.get(about) ?? 0) + 1).get(about)}`;
+  arrange(byId("alerts-list"), alerts, keyOf, () => document.createElement("li"), (li, alert) => {
+    const key = JSON.stringify([alert.severity, alert.summary, alert.section, alert.since]);
+    if (li.renderedKey === key) return;
+    li.renderedKey = key;
     const link = element("a", "", alert.summary);
     link.href = `#${alert.section}`;
     const bad = alert.severity === "error";
@@ -96,9 +96,9 @@ const lagOf = (lane) => (lane.end === null ? null : Math.max(0, lane.end - (lane
 function progress(lane) {
   return cell("", [lane.advanced, lane.end], () => {
     if (lane.end === null) return ["–"];
-    const made = Object.assign(element("progress", ""), { max: lane.end || 1, value: lane.end ? (lane.advanced ?? 0) : 1 });
-    made.setAttribute("aria-label", `lane ${lane.lane} done`);
-    return [made];
+    const bar = Object.assign(element("progress", ""), { max: lane.end || 1, value: lane.end ? (lane.advanced ?? 0) : 1 });
+    bar.setAttribute("aria-label", `lane ${lane.lane} done`);
+    return [bar];
   });
 }
 
@@ -144,7 +144,7 @@ const took = (run) => cell("n", [run.started, run.finished], () => [lasting({ fr
 const eventsOf = (run) => opens(number(run.events), () => openRun(run.run_id), "n", "", `the ${plural(run.events, "event")} of this run`);
 const runError = (run) => (run.error ? opens(firstLine(run.error), () => openRun(run.run_id), "hot", "clamp") : text("", ""));
 
-function trouble(trigger) { // a failure stays on show when the trigger runs again, but alarms nobody then
+function failureCell(trigger) { // the failure stays visible after a restart, in a muted colour
   if (trigger.unserved) return long(trigger.unserved);
   if (!trigger.failure) return text("", "");
   const again = trigger.state === "running";
@@ -155,12 +155,12 @@ function trouble(trigger) { // a failure stays on show when the trigger runs aga
 }
 
 function drawTables(status, jobs) {
-  const holder = (id) => (id === null ? "nobody" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
+  const holder = (id) => (id === null ? "no triggerer" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
   table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [logOf(trigger.name, `trigger ${trigger.name}`, `triggers/${trigger.id}`), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
-    mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), trouble(trigger)]);
+    mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), failureCell(trigger)]);
   const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
-  table("backlog", status.backlogs, (kept) => kept.trigger_id, (kept) => [text(kept.trigger), num(kept.depth, "busy"), time(kept.oldest),
-    badge(known.get(kept.trigger_id)?.state ?? "removed", levelOf(known.get(kept.trigger_id)?.state ?? "removed")), num(known.get(kept.trigger_id)?.spilled ?? null), mono(kept.stream)]);
+  table("backlog", status.backlogs, (backlog) => backlog.trigger_id, (backlog) => [text(backlog.trigger), num(backlog.depth, "busy"), time(backlog.oldest),
+    badge(known.get(backlog.trigger_id)?.state ?? "removed", levelOf(known.get(backlog.trigger_id)?.state ?? "removed")), num(known.get(backlog.trigger_id)?.spilled ?? null), mono(backlog.stream)]);
   table("pipelines", status.pipelines, (pipeline) => pipeline.name, (pipeline) => [text(pipeline.on_failure === "hold" ? `${pipeline.name} (holds followers)` : pipeline.name), mono(pipeline.on.join(", ")), mono(pipeline.table), num(pipeline.runs), num(pipeline.failed, "hot"),
     num(pipeline.events), num(pipeline.rows), time(pipeline.last_run)]);
   table("runs", status.runs, (run) => run.run_id, (run) => [time(run.started), logOf(run.pipeline, `the run of ${run.pipeline} that started ${local(run.started)}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, run.state === "running" ? "" : levelOf(run.state)), eventsOf(run), num(run.rows),
@@ -168,7 +168,7 @@ function drawTables(status, jobs) {
   table("task-runs", status.task_runs, (run) => run.run_id, (run) => [time(run.changed), logOf(run.task, `run ${run.run_id} of ${run.task}`, `runs/${encodeURIComponent(run.run_id)}`), badge(run.state, levelOf(run.state)), mono(run.waits_for_event ? `event of ${run.waits_for_event.on.join(", ")}` : run.waits_for && run.waits_for.classpath.split(".").pop()),
     time(run.timeout), mono(run.run_id), num(run.attempt), long(firstLine(run.error))], { labels: 1 });
   table("events", status.recent, (event) => event.seq, (event) => [opens(number(event.seq), () => openEvent(event.seq)), time(event.received), mono(event.type), mono(event.subject), mono(event.id),
-    follows(event), text(few(event.triggers))], { total: status.events.total });
+    follows(event), text(summarizeNames(event.triggers))], { total: status.events.total });
   table("processes", status.jobs, (job) => job.id, (job) => [num(job.id), text(job.kind, "fit"), badge(job.blocked ? "blocked" : job.state, job.blocked ? "warn" : levelOf(job.state)), text(job.hostname), plain(String(job.pid)), time(job.started), time(job.last_heartbeat), long(job.reason)]);
 }
 
@@ -180,29 +180,29 @@ function follows(event) {
   });
 }
 
-let lettersShown = null; // how many dead letters there were in each state when the list was last fetched
+let drawnCounts = null; // the dead letters in each state when the list was last fetched
 
 async function drawDeadLetters(counts) {
   const seen = JSON.stringify(counts);
-  if (lettersShown === seen) return;
-  lettersShown = seen;
+  if (drawnCounts === seen) return;
+  drawnCounts = seen;
   const total = Object.values(counts).reduce((sum, n) => sum + n, 0);
   try {
     const answer = await fetch("/api/v1/dead-letters?limit=20");
     if (!answer.ok) throw new Error(`the api answered ${answer.status}`);
-    const { dead_letters: letters } = await answer.json();
-    table("dead-letters", letters, (letter) => letter.id, (letter) => [opens(letter.reason, () => openLetter(letter.id), "", "clamp"), badge(letter.state, letter.state === "open" ? "warn" : ""), plain(letter.kind.replace("_", " "), "fit"), num(letter.attempts), time(letter.received),
-      mono([letter.stream, letter.lane, letter.position].filter((part) => part !== null).join(" / ")), text(few(letter.triggers))], { total });
+    const { dead_letters: deadLetters } = await answer.json();
+    table("dead-letters", deadLetters, (deadLetter) => deadLetter.id, (deadLetter) => [opens(deadLetter.reason, () => openDeadLetter(deadLetter.id), "", "clamp"), badge(deadLetter.state, deadLetter.state === "open" ? "warn" : ""), plain(deadLetter.kind.replace("_", " "), "fit"), num(deadLetter.attempts), time(deadLetter.received),
+      mono([deadLetter.stream, deadLetter.lane, deadLetter.position].filter((part) => part !== null).join(" / ")), text(summarizeNames(deadLetter.triggers))], { total });
   } catch {
-    lettersShown = null; // asked again with the next status
+    drawnCounts = null; // fetched again with the next status
   }
 }
 
 // ---- the connection
 
-const SILENCE = 15_000; // milliseconds: the api beats every 5 s, so this much silence is a lost connection
+const BEAT_TIMEOUT_MS = 15_000; // the api sends a beat each 5 s, so a longer pause is a lost connection
 let source = null;
-let heard = 0;
+let lastMessage = 0;
 let retry = null;
 let tries = 0;
 
@@ -213,11 +213,11 @@ function linkState(state, words) {
   byId("link").textContent = words;
   document.body.classList.toggle("stale", state === "lost");
   byId("lost").hidden = state !== "lost";
-  if (state === "lost") byId("lost-since").replaceChildren(heard ? timeElement(new Date(now() - Date.now() + heard).toISOString()) : "before this page was opened");
+  if (state === "lost") byId("lost-since").replaceChildren(lastMessage ? timeElement(new Date(now() - Date.now() + lastMessage).toISOString()) : "before this page was opened");
 }
 
 function alive(moment) {
-  heard = Date.now();
+  lastMessage = Date.now();
   tries = 0;
   setClock(moment);
   linkState("live", "Live");
@@ -237,13 +237,13 @@ function connect() {
   source.addEventListener("beat", (message) => alive(JSON.parse(message.data).now));
   source.addEventListener("error", lost);
   const opened = source;
-  setTimeout(() => opened === source && opened.readyState === EventSource.CONNECTING && lost(), SILENCE);
+  setTimeout(() => opened === source && opened.readyState === EventSource.CONNECTING && lost(), BEAT_TIMEOUT_MS);
 }
 
 function drawStatus(status) {
   alive(status.now);
   const jobs = new Map(status.jobs.map((job) => [job.id, job]));
-  drawVerdict(status);
+  drawAlerts(status);
   drawBlocked(status.jobs);
   drawHeadline(status);
   drawStreams(status, jobs);
@@ -259,7 +259,7 @@ setInterval(() => {
     if (node.textContent !== words) node.textContent = words;
   }
   document.querySelectorAll(".lasting").forEach(retell);
-  if (document.querySelector(".link").dataset.state === "live" && Date.now() - heard > SILENCE) lost();
+  if (document.querySelector(".link").dataset.state === "live" && Date.now() - lastMessage > BEAT_TIMEOUT_MS) lost();
 }, 1000);
 
 connect();

@@ -7,10 +7,10 @@ export const byId = (id) => document.getElementById(id);
 // ---- elements
 
 export function element(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.replaceChildren(...children.map((child) => (child instanceof Node ? child : String(child))));
-  return made;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.replaceChildren(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return node;
 }
 
 export function timeElement(iso) {
@@ -21,10 +21,10 @@ export function timeElement(iso) {
 
 // How long something lasts: from `from` to `to`, either of which is now where it is not given; but now is never later than `until`.
 export function lasting({ from = null, to = null, until = null }) {
-  const made = element("span", "lasting");
-  made.between = [from, to, until].map((iso) => (iso === null ? null : Date.parse(iso)));
-  retell(made);
-  return made;
+  const node = element("span", "lasting");
+  node.between = [from, to, until].map((iso) => (iso === null ? null : Date.parse(iso)));
+  retell(node);
+  return node;
 }
 
 export function retell(lasting) {
@@ -57,17 +57,17 @@ export function opener(label, open, look = "", of = "") {
 export const opens = (label, open, className = "n", look = "", of = "") => cell(className, [label, of], () => [opener(label, open, look, of)]);
 
 export function draw(row, cells, labels) {
-  cells.forEach((shown, index) => {
+  cells.forEach((content, index) => {
     let td = row.cells[index];
     if (!td) {
       td = document.createElement(index === labels ? "th" : "td");
       if (index === labels) td.scope = "row";
       row.append(td);
     }
-    if (td.shownKey === shown.key) return;
-    td.shownKey = shown.key;
-    td.className = shown.className;
-    td.replaceChildren(...shown.make());
+    if (td.renderedKey === content.key) return;
+    td.renderedKey = content.key;
+    td.className = content.className;
+    td.replaceChildren(...content.make());
   });
 }
 
@@ -78,21 +78,21 @@ export function greet(row) {
 
 // Puts `items` into `parent` in their order, keeping the child that already stands for an item's key.
 export function arrange(parent, items, keyOf, make, update) {
-  const kept = new Map([...parent.children].map((child) => [child.itemKey, child]));
-  const first = kept.size === 0;
+  const children = new Map([...parent.children].map((child) => [child.itemKey, child]));
+  const first = children.size === 0;
   items.forEach((item, index) => {
     const key = String(keyOf(item));
-    let child = kept.get(key);
+    let child = children.get(key);
     if (!child) {
       child = make();
       child.itemKey = key;
       if (!first) greet(child);
     }
-    kept.delete(key);
+    children.delete(key);
     update(child, item);
     if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] ?? null);
   });
-  for (const child of kept.values()) child.remove();
+  for (const child of children.values()) child.remove();
 }
 
 export function table(section, items, keyOf, cellsOf, { labels = 0, total = items.length } = {}) {
@@ -102,5 +102,5 @@ export function table(section, items, keyOf, cellsOf, { labels = 0, total = item
   home.querySelector(".scroll").hidden = items.length === 0;
   home.querySelector(".count").textContent = total > items.length ? `${number(items.length)} of ${number(total)}` : items.length ? number(items.length) : "";
   arrange(home.querySelector("tbody"), items, keyOf, () => document.createElement("tr"), (row, item) =>
-    draw(row, cellsOf(item).map((shown, i) => (opt[i] ? { ...shown, className: shown.className + opt[i] } : shown)), labels));
+    draw(row, cellsOf(item).map((content, i) => (opt[i] ? { ...content, className: content.className + opt[i] } : content)), labels));
 }

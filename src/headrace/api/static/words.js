@@ -37,5 +37,5 @@ export function local(iso) {
 
 export const WHY = { missing: "not in the log", waiting: "waits itself", in_progress: "in progress", dead: "given up on" }; // by the state of a leader
 
-export const few = (names) => (names.length > 3 ? `${names[0]} and ${names.length - 1} more` : names.join(", "));
+export const summarizeNames = (names) => (names.length > 3 ? `${names[0]} and ${names.length - 1} more` : names.join(", "));
 export const plural = (n, one, many = `${one}s`) => `${count.format(n)} ${n === 1 ? one : many}`;

@@ -15,7 +15,7 @@ from headrace.cli.options import ApiUrl, AsJson, Home, Project
 from headrace.cli.progress import ProgressBars
 from headrace.cli.rendering import Column, Columns, count, long, number, print_json, print_table, problem
 from headrace.client.admin.client import AdminClient
-from headrace.client.scope_audit import read_firings, read_ledger, read_letters, read_open_runs, read_runs, read_state
+from headrace.client.scope_audit import read_dead_letters, read_firings, read_ledger, read_open_runs, read_runs, read_state
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.base import WireModel
@@ -161,7 +161,7 @@ def audit_tables(settings: Settings, project: DeclaredProject, tables: Path, fir
     with admin_client(settings) as client, ProgressBars("files", transient=True) as progress:
         ledger, state, opened = _scope(client, project.name)
         first = max(first, ledger.first)
-        dead_letters = list(read_letters(client, project.name))
+        dead_letters = list(read_dead_letters(client, project.name))
         runs = list(read_runs(client, project.name))
         firings = read_firings(client, ledger, first)
         compared = compare_tables(ledger, runs, opened, read_tables(tables, progress.update))

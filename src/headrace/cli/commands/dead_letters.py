@@ -92,13 +92,13 @@ def _add_action(action: DeadLetterActionKind, summary: str, example: str) -> Non
         trigger: ByTrigger = None,
         stream: ByStream = None,
         kind: ByKind = None,
-        every: All = False,
+        select_all: All = False,
         limit: BatchLimit = MAX_DEAD_LETTERS,
         api_url: ApiUrl = None,
         home: Home = None,
         json: AsJson = False,
     ) -> None:
-        selection = _selection(ids, trigger, stream, kind, every, limit)
+        selection = _selection(ids, trigger, stream, kind, select_all, limit)
         settings = read_settings(api_url=api_url, home=home)
         with admin_client(settings) as client:
             result = DeadLetterActionResult.model_validate(client.act(action, selection, key=for_changing(settings)))
@@ -147,7 +147,7 @@ def list_of_pipelines(api_url: ApiUrl = None, limit: Limit = DEFAULT_LIMIT, json
 def show_of_pipeline(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one dead letter of a pipeline with its events and the complete error of its last attempt."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        dead_letter = PipelineDeadLetter.model_validate(client.pipeline_letter(checked_id(id)))
+        dead_letter = PipelineDeadLetter.model_validate(client.pipeline_dead_letter(checked_id(id)))
     seqs = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in dead_letter.seqs)
     facts = dead_letter.model_dump(exclude={"error", "received", "acted", "seqs"}) | {"seqs": seqs, "received": ago(dead_letter.received)}
     render_facts(dead_letter, facts, json=json, text=dead_letter.error)
@@ -189,10 +189,10 @@ def checked_id(id: str) -> str:
 
 
 def _selection(
-    ids: list[str] | None, trigger: str | None, stream: str | None, kind: DeadLetterKind | None, every: bool, limit: int
+    ids: list[str] | None, trigger: str | None, stream: str | None, kind: DeadLetterKind | None, select_all: bool, limit: int
 ) -> DeadLetterSelection:
     number_of_ids = len(ids or [])
-    if bool(number_of_ids) == (every or any(option is not None for option in (trigger, stream, kind))):
+    if bool(number_of_ids) == (select_all or any(option is not None for option in (trigger, stream, kind))):
         raise UsageError("Name dead letters by their ids, or by a filter.", hint="Filters are --trigger, --stream and --kind, or --all.")
     if number_of_ids > MAX_DEAD_LETTERS:
         raise UsageError(f"More than {MAX_DEAD_LETTERS:,} ids.", hint="Name fewer, or use a filter and repeat.")
@@ -201,7 +201,7 @@ def _selection(
         trigger=trigger,
         stream=stream,
         kind=kind,
-        every=every,
+        select_all=select_all,
         limit=limit,
         by=f"{getpass.getuser()}@{socket.gethostname()}"[:200],
     )

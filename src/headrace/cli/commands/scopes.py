@@ -70,7 +70,7 @@ def print_scopes(scopes: Sequence[ScopeStatus], now: datetime) -> None:
     columns: Columns = [
         "scope",
         *map(number, ("cursor", "lag", "open runs", "held", "waiting")),
-        "longest",
+        "max wait",
         *map(number, ("ordered", "lost", "late", "cycles")),
     ]
     rows = [

@@ -68,7 +68,7 @@ def list_tokens(api_url: ApiUrl = None, home: Home = None, json: AsJson = False)
     with SecretsClient(settings.url, token=deployment_key(settings)) as client:
         page = client.tokens()
     rows = [
-        (one.id, one.name, one.scope, ago(one.made), ago_or_ahead(one.expires), "" if one.revoked is None else ago(one.revoked))
+        (one.id, one.name, one.scope, ago(one.created), ago_or_ahead(one.expires), "" if one.revoked is None else ago(one.revoked))
         for one in page.tokens
     ]
     columns: Columns = ["id", "name", "scope", "created", "expires", problem("revoked")]

@@ -68,4 +68,4 @@ def resume(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
 def _set_state(job: int, state: DesiredState, api_url: str | None, home: Home) -> None:
     settings = read_settings(api_url=api_url, home=home)
     with admin_client(settings) as client:
-        client.want(job, SetDesiredState(desired_state=state), key=for_changing(settings))
+        client.set_desired_state(job, SetDesiredState(desired_state=state), key=for_changing(settings))

@@ -164,5 +164,5 @@ def list_deliveries(name: Name, limit: Limit = 50, api_url: ApiUrl = None, json:
 def _set_state(name: str, state: WebhookState, api_url: str | None, home: Home) -> None:
     settings = read_settings(api_url=api_url, home=home)
     with WebhooksClient(settings.url) as client:
-        client.want_webhook(name, state, key=for_changing(settings))
+        client.set_webhook_state(name, state, key=for_changing(settings))
     out.print(f"Webhook {escape(name)} is {state}.")

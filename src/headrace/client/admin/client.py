@@ -105,7 +105,7 @@ class AdminClient:
         """Return the running triggerers, then the last ended ones."""
         return self.get(calls.LIST_TRIGGERERS)
 
-    def want(self, job_id: int, request: SetDesiredState, *, key: str) -> None:
+    def set_desired_state(self, job_id: int, request: SetDesiredState, *, key: str) -> None:
         """Set the desired state of a triggerer."""
         self.request(calls.SET_DESIRED_STATE, request, credential=key, job_id=job_id)
 
@@ -141,7 +141,7 @@ class AdminClient:
         """Return the dead letters of pipelines, the newest first."""
         return self.get(calls.LIST_PIPELINE_DEAD_LETTERS, {"limit": limit})
 
-    def pipeline_letter(self, id: str) -> Any:
+    def pipeline_dead_letter(self, id: str) -> Any:
         """Return one dead letter of a pipeline with its whole error."""
         return self.get(calls.GET_PIPELINE_DEAD_LETTER, id=id)
 

@@ -30,9 +30,9 @@ class SecretsClient(AdminClient):
         """Return one connection, masked."""
         return self.request(calls.GET_CONNECTION, None, id=id)
 
-    def set_connection(self, id: str, given: SetConnection, *, key: str) -> None:
+    def set_connection(self, id: str, settings: SetConnection, *, key: str) -> None:
         """Store a connection; replace one with the same id."""
-        self.request(calls.SET_CONNECTION, given, credential=key, id=id)
+        self.request(calls.SET_CONNECTION, settings, credential=key, id=id)
 
     def remove_connection(self, id: str, *, key: str) -> None:
         """Delete a connection."""
@@ -46,9 +46,9 @@ class SecretsClient(AdminClient):
         """Return one variable. A secret one is masked."""
         return self.request(calls.GET_VARIABLE, None, key=name)
 
-    def set_variable(self, name: str, given: SetVariable, *, key: str) -> None:
+    def set_variable(self, name: str, settings: SetVariable, *, key: str) -> None:
         """Store a variable; replace one with the same key."""
-        self.request(calls.SET_VARIABLE, given, credential=key, key=name)
+        self.request(calls.SET_VARIABLE, settings, credential=key, key=name)
 
     def remove_variable(self, name: str, *, key: str) -> None:
         """Delete a variable."""

@@ -14,11 +14,11 @@ class WebhooksClient(SecretsClient):
         """Return the webhooks."""
         return self.request(calls.LIST_WEBHOOKS, None)
 
-    def set_webhook(self, name: str, given: SetWebhook, *, key: str) -> None:
+    def set_webhook(self, name: str, settings: SetWebhook, *, key: str) -> None:
         """Store a webhook; replace one with the same name."""
-        self.request(calls.SET_WEBHOOK, given, credential=key, name=name)
+        self.request(calls.SET_WEBHOOK, settings, credential=key, name=name)
 
-    def want_webhook(self, name: str, state: WebhookState, *, key: str) -> None:
+    def set_webhook_state(self, name: str, state: WebhookState, *, key: str) -> None:
         """Pause or resume a webhook."""
         self.request(calls.SET_WEBHOOK_STATE, SetWebhookState(state=state), credential=key, name=name)
 

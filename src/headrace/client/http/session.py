@@ -10,7 +10,7 @@ import aiohttp
 from headrace.client.http.responses import CONNECT_SECONDS, Response, body_of, timed_out, trusts_environment, unreachable
 from headrace.wire.base import API_VERSION, VERSION_HEADER
 
-KEPT_SECONDS = 4.0
+KEEPALIVE_SECONDS = 4.0
 """Seconds for which an unused connection stays open: less than the 5 s after which uvicorn closes it, so that no
 request meets the closing.
 """
@@ -68,7 +68,7 @@ class Session:
     def _open(self) -> aiohttp.ClientSession:
         # Created here and not earlier, because the session belongs to the running loop.
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(keepalive_timeout=KEPT_SECONDS),
+            connector=aiohttp.TCPConnector(keepalive_timeout=KEEPALIVE_SECONDS),
             headers={VERSION_HEADER: API_VERSION},
             timeout=self._timeout,
             trust_env=trusts_environment(self._url),

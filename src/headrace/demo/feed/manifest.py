@@ -40,7 +40,7 @@ class Manifest(msgspec.Struct, frozen=True):
     withheld: list[str]
     repeated: int
     early: int
-    longest_early: float
+    max_early_seconds: float
     lines: int
     files: int
     bad: list[BadLine]

@@ -29,8 +29,8 @@ WITHHELD_BEFORE_DAY: Final = 20
 
 HOUR: Final = 3600.0
 STUCK: Final = 0.4
-SHORTEST_STUCK: Final = 2 * HOUR
-LONGEST_STUCK: Final = 96 * HOUR
+MIN_STUCK_SECONDS: Final = 2 * HOUR
+MAX_STUCK_SECONDS: Final = 96 * HOUR
 
 
 class Line(NamedTuple):
@@ -82,7 +82,7 @@ def plan_feed(parameters: Parameters, legs: list[Leg] | None = None) -> FeedPlan
         withheld=sorted(withheld),
         repeated=len(repeats),
         early=len(early),
-        longest_early=round(max(early, default=0.0) * pace, 3),
+        max_early_seconds=round(max(early, default=0.0) * pace, 3),
         lines=len(lines),
         files=len(files),
         bad=bad,
@@ -90,25 +90,25 @@ def plan_feed(parameters: Parameters, legs: list[Leg] | None = None) -> FeedPlan
     return FeedPlan(manifest, files)
 
 
-def _arrival(chance: SeededRandom, leg: Leg) -> float:
+def _arrival(seeded_random: SeededRandom, leg: Leg) -> float:
     """Return the arrival time of the report of `leg`, in epoch seconds."""
-    which, how_long = chance.pair("arrival", leg.leg_id)
-    stuck: float = SHORTEST_STUCK * (LONGEST_STUCK / SHORTEST_STUCK) ** how_long
+    which, how_long = seeded_random.pair("arrival", leg.leg_id)
+    stuck: float = MIN_STUCK_SECONDS * (MAX_STUCK_SECONDS / MIN_STUCK_SECONDS) ** how_long
     extra = stuck if which < STUCK else 60.0 + 0.5 * HOUR * how_long
     return leg.departed_at.timestamp() + 60.0 * max(leg.dep_delay or 0, 0) + extra
 
 
-def _repeat_after(chance: SeededRandom, leg: Leg) -> float:
-    return 60.0 + 12 * HOUR * chance.number("repeat after", leg.leg_id)
+def _repeat_after(seeded_random: SeededRandom, leg: Leg) -> float:
+    return 60.0 + 12 * HOUR * seeded_random.number("repeat after", leg.leg_id)
 
 
-def _withheld(chance: SeededRandom, legs: list[Leg]) -> Iterator[str]:
+def _withheld(seeded_random: SeededRandom, legs: list[Leg]) -> Iterator[str]:
     """Choose the lost leaders: each has a follower, and neither its own leader nor its follower is chosen too."""
     followers = {leg.previous_leg_id: leg.leg_id for leg in legs if leg.previous_leg_id is not None}
     chosen: set[str] = set()
     for month in _months(legs):
         candidates = [leg for leg in month if leg.leg_id in followers and leg.scheduled.day < WITHHELD_BEFORE_DAY]
-        ranked = nsmallest(4 * WITHHELD_A_MONTH, candidates, key=lambda leg: chance.number("withheld", leg.leg_id))
+        ranked = nsmallest(4 * WITHHELD_A_MONTH, candidates, key=lambda leg: seeded_random.number("withheld", leg.leg_id))
         picked = 0
         for leg in ranked:
             if picked < WITHHELD_A_MONTH and leg.previous_leg_id not in chosen and followers[leg.leg_id] not in chosen:
@@ -117,10 +117,10 @@ def _withheld(chance: SeededRandom, legs: list[Leg]) -> Iterator[str]:
                 yield leg.leg_id
 
 
-def _bad_lines(chance: SeededRandom, legs: list[Leg], arrivals: dict[str, float]) -> Iterator[Line]:
+def _bad_lines(seeded_random: SeededRandom, legs: list[Leg], arrivals: dict[str, float]) -> Iterator[Line]:
     """Create the broken lines, each from a real report, and with that one's arrival time."""
     for month in _months(legs):
-        victims = nsmallest(BROKEN_A_MONTH + FIELDLESS_A_MONTH, month, key=lambda leg: chance.number("bad", leg.leg_id))
+        victims = nsmallest(BROKEN_A_MONTH + FIELDLESS_A_MONTH, month, key=lambda leg: seeded_random.number("bad", leg.leg_id))
         for number, leg in enumerate(victims):
             if number < BROKEN_A_MONTH:
                 yield Line(arrivals[leg.leg_id], leg.origin, _broken(number, leg), "malformed")

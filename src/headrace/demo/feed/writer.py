@@ -29,7 +29,7 @@ def run_feed(home: Path, parameters: Parameters, stop: Event | None = None) -> M
     """Write the missing files of the feed into `home/feed`, paced over `parameters.seconds`. Return when all exist
     or `stop` is set.
 
-    Existing files, and those that their reader has moved to `home/feed/done`, are not written again: an interrupted
+    Existing files, and files that their reader has moved to `home/feed/done`, are not written again: an interrupted
     feed resumes. Raises `UsageError` if `home` has another feed, `ResourceError` if it cannot be written.
     """
     stop = stop or Event()
@@ -106,7 +106,7 @@ def _announce(manifest: Manifest) -> None:
         lines=manifest.lines,
         repeated=manifest.repeated,
         followers_before_leaders=manifest.early,
-        longest_seconds_before=manifest.longest_early,
+        longest_seconds_before=manifest.max_early_seconds,
         leaders_that_never_come=len(manifest.withheld),
         bad_lines=len(manifest.bad),
     )

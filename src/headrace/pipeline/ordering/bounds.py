@@ -20,7 +20,7 @@ class Moment(NamedTuple):
     """The progress of a scope: the last event and redelivery read, and the wall clock and scope time then (µs)."""
 
     seq: int
-    again: int
+    last_redelivery_id: int
     wall: int
     clock: int
 
@@ -30,8 +30,8 @@ class Bounds(NamedTuple):
 
     after: int
     to: int
-    again_after: int
-    again_to: int
+    redelivery_after: int
+    redelivery_to: int
     wall: int
     clock: int
 
@@ -43,7 +43,7 @@ def next_bounds(at: Moment, news: LogPosition, now: int, *, max_rows: int, tick:
     back, the scope time continues from its own value.
     """
     to = min(max(news.head, at.seq), at.seq + max_rows)
-    again = min(max(news.again, at.again), at.again + MAX_REDELIVERIES)
-    if (to, again) == (at.seq, at.again) and (tick is None or 0 <= now - at.wall < tick):
+    last_redelivery_id = min(max(news.last_redelivery_id, at.last_redelivery_id), at.last_redelivery_id + MAX_REDELIVERIES)
+    if (to, last_redelivery_id) == (at.seq, at.last_redelivery_id) and (tick is None or 0 <= now - at.wall < tick):
         return None
-    return Bounds(at.seq, to, at.again, again, now, at.clock + max(0, min(now - at.wall, MAX_STEP)))
+    return Bounds(at.seq, to, at.last_redelivery_id, last_redelivery_id, now, at.clock + max(0, min(now - at.wall, MAX_STEP)))

@@ -5,7 +5,7 @@ sequences of held events, each in the order in which it takes them:
 
     queue ──────► a run ──it fails, and has several events──► returned ──► a smaller run
       │                    └──it is one event: a dead letter
-      └─what follows a dead letter──► blocked ──the letter is settled or discarded──► freed ──► a run
+      └─what follows a dead letter──► blocked ──it is settled or discarded──► freed ──► a run
 
 `returned` goes first, then `freed`, then the queue. With `batch="each"`, events that follow another one of the same plan are returned too.
 """

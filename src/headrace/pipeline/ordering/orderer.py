@@ -90,7 +90,7 @@ class Orderer:
         self._lookback = lookback
         self._max_rows = min(max_rows, MAX_BATCH_EVENTS)
         self._batch = lease.cursor.batch
-        self._again = lease.cursor.again
+        self._last_redelivery_id = lease.cursor.last_redelivery_id
         self._record = msgspec.msgpack.decode(state[_RECORD], type=_Record) if lease.cursor.batch else _Record()
         self._late = RedeliveredFirings(state)
         self._kernel = Kernel.restore({key: value for key, value in state.items() if key.startswith("order/")}, lookback)
@@ -104,7 +104,7 @@ class Orderer:
     @property
     def at(self) -> Moment:
         """The progress of the scope."""
-        return Moment(self._kernel.head, self._again, self._record.wall, self._record.clock)
+        return Moment(self._kernel.head, self._last_redelivery_id, self._record.wall, self._record.clock)
 
     @property
     def max_events(self) -> int:
@@ -159,7 +159,7 @@ class Orderer:
         for run in returned:
             self._holds.take_back(run, bounds.clock)
         released = self._positions.released(step)
-        records = [each for each in self._reader.redeliveries(bounds.again_after, bounds.again_to) if self._is_due(each)]
+        records = [each for each in self._reader.redeliveries(bounds.redelivery_after, bounds.redelivery_to) if self._is_due(each)]
         joined, passed = self._late.take([each for each in records if each.trigger is not None], step.seqs, self._kernel)
         memory = _Memory()
         self._distribute(plan, self._in_parts(released, joined), memory, bounds.clock)
@@ -171,7 +171,7 @@ class Orderer:
         self._record.wall, self._record.clock = bounds.wall, bounds.clock
         self._record.holds = histogram(self._record.holds, step.waited)
         self._record.hold_micros += int(step.waited.sum())
-        self._batch, self._again = plan.batch, bounds.again_to
+        self._batch, self._last_redelivery_id = plan.batch, bounds.redelivery_to
         stored = Plan(
             epoch=self._lease.epoch,
             cursor=self._cursor(bounds, len(step.seqs)),
@@ -226,7 +226,7 @@ class Orderer:
 
     def _is_due(self, record: Redelivery) -> bool:
         """Whether the redelivery is for this scope. From before the scope began, only late firings on its own events are."""
-        return record.id > self._lease.begin_again or (record.trigger is not None and record.seq > self._lease.begin_seq)
+        return record.id > self._lease.begin_redelivery_id or (record.trigger is not None and record.seq > self._lease.begin_seq)
 
     def _distribute(
         self,
@@ -325,7 +325,6 @@ class Orderer:
         report = ScopeReport(
             released=released,
             held=sum(map(len, self._held.values())),
-            longest=waiting[0].seconds if waiting else 0.0,
             holds=self._record.holds,
             hold_seconds=self._record.hold_micros / _MICROS,
             waits=waiting,
@@ -342,8 +341,8 @@ class Orderer:
             lost=kernel.lost,
             late=kernel.late,
             cycles=kernel.cycles,
-            kept=min([bounds.to, *(seq - 1 for seq in needed)]),
-            again=bounds.again_to,
+            low_watermark=min([bounds.to, *(seq - 1 for seq in needed)]),
+            last_redelivery_id=bounds.redelivery_to,
             report=report,
         )
 

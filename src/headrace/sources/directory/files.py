@@ -51,13 +51,13 @@ class Scan:
     such files.
     """
 
-    def __init__(self, path: str, lanes: Lanes, wants: Callable[[str], bool]) -> None:
+    def __init__(self, path: str, lanes: Lanes, is_selected: Callable[[str], bool]) -> None:
         self.selection = Selection()
         self.inodes: set[int] = set()
         self.sights: list[str] = []
         self._path = path
         self._lanes = lanes
-        self._wants = wants
+        self._is_selected = is_selected
         self._followed = lanes.followed()
         self._steps = self._run()
 
@@ -77,7 +77,7 @@ class Scan:
         yield from self.selection.steps()
 
     def _see(self, entry: os.DirEntry[str]) -> None:
-        name, matches = entry.name, self._wants(entry.name)
+        name, matches = entry.name, self._is_selected(entry.name)
         if entry.inode() in self._followed and not entry.is_dir(follow_symlinks=False):
             self._follow(name, entry.inode())
         if not matches:
@@ -237,7 +237,7 @@ class Files:
         return f"{self._path}/{file}"
 
 
-def refused(path: Path, error: OSError) -> UpstreamError:
+def unusable_folder(path: Path, error: OSError) -> UpstreamError:
     """Return the error for a folder that cannot be used."""
     return UpstreamError(
         f"The folder {path} cannot be used: {error.strerror or error}.",

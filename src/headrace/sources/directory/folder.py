@@ -15,7 +15,7 @@ import structlog
 
 from headrace.durable_files import sync_folder
 from headrace.errors import UpstreamError
-from headrace.sources.directory.files import refused
+from headrace.sources.directory.files import unusable_folder
 from headrace.sources.directory.journal import Entry, Journal
 from headrace.sources.file_names import with_suffix
 from headrace.sources.file_status import Status, is_written, status_of
@@ -81,11 +81,11 @@ class Folder:
                     f"Another process is reading the folder {path}.",
                     hint="One process at a time may read a folder; stop the other one, or wait for it to end.",
                 )
-            self._tells_writers = not self._seems_written(own)
+            self._notifies_writers = not self._seems_written(own)
             self.journal = Journal(own / JOURNAL_NAME)
         except OSError as error:
             self._lock.release()
-            raise refused(path, error) from error
+            raise unusable_folder(path, error) from error
 
     def finish(self, files: Iterable[Finished]) -> list[Moved]:
         """Move the files to `done`, in a folder of the day, and record that their lanes are over.
@@ -166,7 +166,7 @@ class Folder:
         return done / with_suffix(one.file, f"~{one.lane.rpartition('@')[2][-12:]}")
 
     def _is_written(self, descriptor: int) -> bool:
-        return self._tells_writers and is_written(descriptor)
+        return self._notifies_writers and is_written(descriptor)
 
     @staticmethod
     def _seems_written(own: Path) -> bool:
@@ -207,10 +207,10 @@ def day() -> date:
     return datetime.now(UTC).date()
 
 
-def _delete_some(folder: Path, most: int) -> int:
-    """Delete up to `most` entries of a folder, or the folder if it is empty. Return the number of deleted entries."""
+def _delete_some(folder: Path, limit: int) -> int:
+    """Delete up to `limit` entries of a folder, or the folder if it is empty. Return the number of deleted entries."""
     with os.scandir(folder) as entries:
-        some = list(islice(entries, most))
+        some = list(islice(entries, limit))
     for entry in some:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)

@@ -13,7 +13,6 @@ number of changes, never on the number of files in the folder.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
@@ -47,14 +46,6 @@ class LaneFailure(NamedTuple):
     error: str
     failures: int
     due: float
-
-
-@dataclass(slots=True)
-class ScanResult:
-    """The result of a look: lanes that may have `ended`, and lanes whose file was removed, in `gone`."""
-
-    ended: list[Lane] = field(default_factory=list)
-    gone: list[Lane] = field(default_factory=list)
 
 
 class Lanes:
@@ -179,10 +170,10 @@ class Lanes:
         """Return the time of the next look if nothing changes before."""
         return self._due[0][0] if self._due else None
 
-    def due(self, now: float, most: int) -> list[str]:
-        """Take up to `most` names to look at now."""
+    def due(self, now: float, limit: int) -> list[str]:
+        """Take up to `limit` names to look at now."""
         names: list[str] = []
-        while self._due and self._due[0][0] <= now and len(names) < most:
+        while self._due and self._due[0][0] <= now and len(names) < limit:
             when, file = heappop(self._due)
             lane, failure = self._by_file.get(file), self.failures.get(file)
             if lane is not None and lane.due == when:
@@ -202,20 +193,20 @@ class Lanes:
         lane.wait(now)
         self._push_due(lane)
 
-    def see(self, sights: Iterable[Sight], now: float) -> ScanResult:
-        """Compare the result of a look with the lanes."""
-        look = ScanResult()
+    def see(self, sights: Iterable[Sight], now: float) -> list[Lane]:
+        """Compare the result of a look with the lanes. Return the lanes that may have ended."""
+        ended: list[Lane] = []
         for sight in sights:
             lane = self._by_file.get(sight.file)
             if sight.error is not None:
                 self.fail(sight.file, sight.error, now)
             elif lane is not None and sight.status is not None and sight.status.key == lane.key:
-                self._look_at(lane, sight.status, now, look)
+                self._look_at(lane, sight.status, now, ended)
             else:
                 if lane is not None:
                     self._lose(lane)
-                self._found(sight, now)
-        return look
+                self._add_waiting(sight, now)
+        return ended
 
     def give_up(self, scan: int) -> list[Lane]:
         """Close and return the lanes whose file was not found by the scan of that number, which began after the loss."""
@@ -230,7 +221,7 @@ class Lanes:
         missing = [self._resume.pop(inode) for inode in self._resume.keys() - inodes]
         return [Entry(entry.lane, entry.file, over=True) for entry in missing]
 
-    def _found(self, sight: Sight, now: float) -> None:
+    def _add_waiting(self, sight: Sight, now: float) -> None:
         lane = sight.renamed
         if sight.status is None:
             self.failures.pop(sight.file, None)
@@ -263,7 +254,7 @@ class Lanes:
         if lane.state == "settling" and lane.reader is not None:
             self._enqueue(lane, final=True)
 
-    def _look_at(self, lane: Lane, status: Status, now: float, look: ScanResult) -> None:
+    def _look_at(self, lane: Lane, status: Status, now: float, ended: list[Lane]) -> None:
         changed = (status.size, status.modified) != (lane.status.size, lane.status.modified)
         if changed and lane.state != "reading":
             lane.status, lane.since = status, now
@@ -278,7 +269,7 @@ class Lanes:
         elif lane.status.size > lane.read:
             self._enqueue(lane, final=True)
         elif lane.is_done:
-            look.ended.append(lane)
+            ended.append(lane)
 
     def _enqueue(self, lane: Lane, *, final: bool = False) -> None:
         """Mark the lane as readable again. `final`: the text after the last line end is a line too."""

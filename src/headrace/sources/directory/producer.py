@@ -19,7 +19,7 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import MalformedEvent, StreamEnded, UpstreamError
-from headrace.sources.directory.files import BATCH_FILES, PASSING, Files, Scan, Visit, refused
+from headrace.sources.directory.files import BATCH_FILES, PASSING, Files, Scan, Visit, unusable_folder
 from headrace.sources.directory.folder import Finished, Folder, Moved
 from headrace.sources.directory.journal import Entry
 from headrace.sources.directory.lane import Lane
@@ -48,8 +48,8 @@ MAX_OPEN_FILES: Final = 128
 log = structlog.get_logger(__name__)
 
 
-class Place(NamedTuple):
-    """The place of a line: its lane, its start, and the start of the next one."""
+class LinePosition(NamedTuple):
+    """The position of a line: its lane, its start, and the start of the next one."""
 
     lane: str
     start: int
@@ -72,19 +72,19 @@ class DirectoryProducer(SharedStreamProducer):
 
     def __init__(self, path: Path, pattern: str, keep_done: int | None = None) -> None:
         self._path = path
-        self._wants = matcher(pattern)
+        self._is_selected = matcher(pattern)
         self._lanes = Lanes()
         self._threads = Threads(path, keep_done)
         self._files = Files(path, self._lanes)
         self._idle: dict[Lane, None] = {}
-        self._watch = Watch(path, lambda name: self._wants(name) or self._lanes.at(name) is not None)
+        self._watch = Watch(path, lambda name: self._is_selected(name) or self._lanes.at(name) is not None)
         self._tasks: list[asyncio.Task[None]] = []
         self._work = asyncio.Event()
         self._scanned = 0
         self._scan_from = self._scan_by = 0.0
         self._journal: GroupCommit[Entry, None] = GroupCommit(self._write)
 
-    async def open_stream(self) -> AsyncIterator[tuple[RawEvent, Place]]:
+    async def open_stream(self) -> AsyncIterator[tuple[RawEvent, LinePosition]]:
         """Open the folder and yield its lines without end. Raises `UpstreamError` if this process cannot read it now."""
         folder = await self._threads.open()
         if self.log is not None:
@@ -103,7 +103,7 @@ class DirectoryProducer(SharedStreamProducer):
                     for line in chunk.lines:
                         lane.owed, lane.last = line.end, line.start
                         kind = LongLine if line.too_long else RawEvent
-                        yield kind(line.data, lane.name, line.start), Place(lane.name, line.start, line.end)
+                        yield kind(line.data, lane.name, line.start), LinePosition(lane.name, line.start, line.end)
                     chunk = await self._next_chunk(lane, chunk)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
@@ -128,11 +128,11 @@ class DirectoryProducer(SharedStreamProducer):
             self._lanes.nudge(lane, self._now())
             self._watch.wake()
 
-    def get_advance_lane(self, broker_payload: Place) -> Hashable:
+    def get_advance_lane(self, broker_payload: LinePosition) -> Hashable:
         """Return the file's lane."""
         return broker_payload.lane
 
-    def get_position(self, broker_payload: Place) -> int:
+    def get_position(self, broker_payload: LinePosition) -> int:
         """Return the byte offset at which the line starts."""
         return broker_payload.start
 
@@ -184,7 +184,7 @@ class DirectoryProducer(SharedStreamProducer):
         targets: dict[str, Lane | Candidate] = {}
         while len(targets) < BATCH_FILES and (target := self._lanes.take()) is not None:
             targets.setdefault(target.file, target)
-        if self._lanes.waiting.wants_scan:
+        if self._lanes.waiting.needs_scan:
             self._watch.scan()
         return list(targets.values())
 
@@ -268,30 +268,30 @@ class DirectoryProducer(SharedStreamProducer):
         while True:
             self._watch.begin()
             now = self._now()
-            if now >= (self._scan_from if self._watch.wants_scan else self._scan_by):
+            if now >= (self._scan_from if self._watch.needs_scan else self._scan_by):
                 await self._scan(now)
             names = self._watch.take(LOOK_FILES)
             names += self._lanes.due(now, LOOK_FILES)
             await self._look(folder, names)
             await self._give_up()
-            scan = self._scan_from if self._watch.wants_scan else self._scan_by
+            scan = self._scan_from if self._watch.needs_scan else self._scan_by
             due = self._lanes.next_due()
             await self._watch.wait(scan if due is None else min(due, scan))
 
     async def _scan(self, begun: float) -> None:
         """Look at the whole folder, in slices. Raises `UpstreamError` if the folder was removed."""
-        self._watch.wants_scan = False
+        self._watch.needs_scan = False
         self._lanes.scans += 1
         number = self._lanes.scans
         self._lanes.waiting.begin_scan()
-        scan = Scan(str(self._path), self._lanes, self._wants)
+        scan = Scan(str(self._path), self._lanes, self._is_selected)
         try:
             while await self._threads.read(scan.proceed):
                 if self._now() - begun > EARLY_AFTER and not self._lanes.waiting:
                     await self._begin_early(scan)
         except OSError as error:
             if error.errno not in PASSING:
-                raise refused(self._path, error) from error
+                raise unusable_folder(self._path, error) from error
             log.warning("folder not readable", folder=str(self._path), error=str(error))
             self._scan_from = self._scan_by = begun + FAILED_SCAN_PAUSE
             return
@@ -321,17 +321,17 @@ class DirectoryProducer(SharedStreamProducer):
             return
         sights = await self._threads.read(lambda: self._files.look(names))
         now = self._now()
-        look = self._lanes.see(sights, now)
+        ended = self._lanes.see(sights, now)
         self._work.set()
-        for lane in look.ended if folder is None else ():
+        for lane in ended if folder is None else ():
             self._lanes.nudge(lane, now)
-        if look.ended and folder is not None:
-            for start in range(0, len(look.ended), FINISH_FILES):
-                await self._finish(folder, look.ended[start : start + FINISH_FILES])
+        if ended and folder is not None:
+            for start in range(0, len(ended), FINISH_FILES):
+                await self._finish(folder, ended[start : start + FINISH_FILES])
 
     async def _finish(self, folder: Folder, lanes: Sequence[Lane]) -> None:
         """Move the files of lanes that have ended."""
-        files = [Finished(lane.name, lane.file, lane.status, lane.over(), self._wants(lane.file)) for lane in lanes]
+        files = [Finished(lane.name, lane.file, lane.status, lane.over(), self._is_selected(lane.file)) for lane in lanes]
         moved = await self._threads.keep(lambda: folder.finish(files))
         for lane, how in zip(lanes, moved, strict=True):
             if self._lanes.get(lane.name) is lane:

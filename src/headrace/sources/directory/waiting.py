@@ -1,7 +1,7 @@
 """The files of a folder that wait to be read, the oldest change first, then by name: plain data, bounded.
 
 A folder may have more files than this list can contain. The files that changed last are then omitted, and a later
-scan finds them: `wants_scan`.
+scan finds them: `needs_scan`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Candidate(NamedTuple):
 
 
 class Selection:
-    """Sort any number of candidates in small steps, and retain the first `most` of them."""
+    """Sort any number of candidates in small steps, and retain the first `limit` of them."""
 
-    def __init__(self, most: int = MAX_WAITING) -> None:
-        self._most = most
+    def __init__(self, limit: int = MAX_WAITING) -> None:
+        self._limit = limit
         self._runs: list[list[Candidate]] = []
         self._run: list[Candidate] = []
         self._count = 0
@@ -50,7 +50,7 @@ class Selection:
         self._count += len(self._run)
         retained: list[Candidate] = []
         ordered = merge(*self._runs)
-        while part := list(islice(ordered, min(RUN, self._most - len(retained)))):
+        while part := list(islice(ordered, min(RUN, self._limit - len(retained)))):
             retained += part
             yield
         if self._count > len(retained):
@@ -63,20 +63,20 @@ class Selection:
 
     @property
     def is_full(self) -> bool:
-        """Return whether to drop the files after the first `most`."""
-        return self._count >= 2 * self._most
+        """Return whether to drop the files after the first `limit`."""
+        return self._count >= 2 * self._limit
 
     @property
-    def kept(self) -> list[Candidate]:
-        """Return the first `most` added files, in order, once `steps` has run."""
+    def selected(self) -> list[Candidate]:
+        """Return the first `limit` added files, in order, once `steps` has run."""
         return self._runs[0] if self._runs else []
 
 
 class Waiting:
     """The candidates. A name may be returned twice."""
 
-    def __init__(self, most: int = MAX_WAITING) -> None:
-        self._most = most
+    def __init__(self, limit: int = MAX_WAITING) -> None:
+        self._limit = limit
         self._sorted: list[Candidate] = []
         self._next = 0
         self._late: list[Candidate] = []
@@ -84,9 +84,9 @@ class Waiting:
         self._cut: Candidate | None = None
 
     @property
-    def wants_scan(self) -> bool:
+    def needs_scan(self) -> bool:
         """Return whether files were omitted, and there is room for them now."""
-        return self._cut is not None and len(self) <= self._most // 4
+        return self._cut is not None and len(self) <= self._limit // 4
 
     def __len__(self) -> int:
         return len(self._sorted) - self._next + len(self._late)
@@ -97,7 +97,7 @@ class Waiting:
 
     def end_scan(self, selection: Selection) -> None:
         """Take the result of the scan. Files added since its start remain."""
-        self._sorted, self._next = selection.kept, 0
+        self._sorted, self._next = selection.selected, 0
         if selection.cut is not None:
             self._cut = selection.cut if self._cut is None else min(self._cut, selection.cut)
 
@@ -105,7 +105,7 @@ class Waiting:
         """Add a new or changed file."""
         if candidate.file in self._names or (self._cut is not None and candidate > self._cut):
             return
-        if len(self._late) >= self._most:
+        if len(self._late) >= self._limit:
             self._cut = min(self._cut or candidate, candidate)
             return
         self._names.add(candidate.file)

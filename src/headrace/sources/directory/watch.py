@@ -27,16 +27,16 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that decides by its name whether to read a file."""
     match = re.compile(translate(pattern)).match
 
-    def wants(name: str) -> bool:
+    def is_selected(name: str) -> bool:
         return match(name) is not None and not name.startswith(".") and not name.endswith(".part")
 
-    return wants
+    return is_selected
 
 
 class Watch:
     """Collects the changed names in the folder `path` for which `is_of_interest` is true.
 
-    `wants_scan`: the changed names are unknown, so the whole folder must be scanned.
+    `needs_scan`: the changed names are unknown, so the whole folder must be scanned.
     """
 
     def __init__(self, path: Path, is_of_interest: Callable[[str], bool]) -> None:
@@ -44,7 +44,7 @@ class Watch:
         self._is_of_interest = is_of_interest
         self._names: dict[str, None] = {}
         self._changed = asyncio.Event()
-        self.wants_scan = True
+        self.needs_scan = True
 
     async def run(self) -> None:
         """Collect without end. Raises `UpstreamError` where the folder cannot be watched."""
@@ -70,16 +70,16 @@ class Watch:
 
     def scan(self) -> None:
         """Request a scan."""
-        self.wants_scan = True
+        self.needs_scan = True
         self._changed.set()
 
     def wake(self) -> None:
         """Wake the waiting task."""
         self._changed.set()
 
-    def take(self, most: int) -> list[str]:
-        """Take up to `most` changed names. Further ones stay."""
-        names = list(self._names)[:most] if len(self._names) > most else list(self._names)
+    def take(self, limit: int) -> list[str]:
+        """Take up to `limit` changed names. Further ones stay."""
+        names = list(self._names)[:limit] if len(self._names) > limit else list(self._names)
         for name in names:
             del self._names[name]
         if self._names:
@@ -119,9 +119,9 @@ class Watch:
             if self._is_of_interest(name):
                 self._names[name] = None
             else:
-                self.wants_scan = True
+                self.needs_scan = True
         if len(self._names) > MAX_NAMES:
             self._names.clear()
-            self.wants_scan = True
+            self.needs_scan = True
         if changes:
             self._changed.set()

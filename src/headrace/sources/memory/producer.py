@@ -64,4 +64,4 @@ class MemoryProducer(SharedStreamProducer):
 
     async def aclose(self) -> None:
         """Release the queue for another producer."""
-        self._store.let_go(self)
+        self._store.release(self)

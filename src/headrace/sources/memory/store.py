@@ -26,10 +26,10 @@ class MemoryLane:
         """Return the position before the oldest remaining message, or None until the first is deleted."""
         return (next(iter(self.messages)) - 1 if self.messages else self.last) or None
 
-    def take(self, most: int) -> list[Message]:
+    def take(self, limit: int) -> list[Message]:
         """Return the next messages, and move past them."""
         taken: list[Message] = []
-        while self.read < self.last and len(taken) < most:
+        while self.read < self.last and len(taken) < limit:
             self.read += 1
             if (message := self.messages.get(self.read)) is not None:
                 message.delivery = (message.delivery or 0) + 1
@@ -84,16 +84,16 @@ class MemoryStore:
             for lane in self.lanes.values():
                 lane.read = 0 if not lane.messages else next(iter(lane.messages)) - 1
 
-    def let_go(self, reader: object) -> None:
+    def release(self, reader: object) -> None:
         """Release the queue if `reader` reads it."""
         with self._lock:
             if self._reader is reader:
                 self._reader = self._wake = None
 
-    def fetch(self, most_of_a_lane: int) -> list[Message]:
+    def fetch(self, limit_per_lane: int) -> list[Message]:
         """Return the next messages of all lanes."""
         with self._lock:
-            return [message for lane in self.lanes.values() for message in lane.take(most_of_a_lane)]
+            return [message for lane in self.lanes.values() for message in lane.take(limit_per_lane)]
 
     def commit(self, reader: object, batch: Sequence[AdvanceItem]) -> None:
         """Delete answered messages, store rejected ones as dead letters, and leave failed ones for the next reader."""

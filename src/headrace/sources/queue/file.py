@@ -1,6 +1,6 @@
 """The file of a queue: one SQLite database in WAL mode. Blocking: call it in a thread.
 
-A message's `place` is its lane's id and its position in one integer, so that a lane is one range of the table.
+A message's `row_id` is its lane's id and its position in one integer, so that a lane is one range of the table.
 
 Invariant: positions of a lane rise one by one and are never reused. A lane that has been empty for a while is
 deleted. A lane that is created later, under any name, begins after the `floor`, the highest position of a deleted
@@ -30,7 +30,7 @@ from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamErr
 from headrace.sources.outgoing import LaneLayout, LaneNames
 
 APPLICATION: Final = 0x48525155
-VERSION: Final = 3
+VERSION: Final = 4
 BUSY_SECONDS: Final = 20.0
 LANE_BITS: Final = 40
 LAST_IN_LANE: Final = (1 << LANE_BITS) - 1
@@ -46,9 +46,10 @@ CREATE TABLE lane (
     begun INTEGER NOT NULL DEFAULT 0, change INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX lane_change ON lane (change);
 CREATE TABLE message (
-    place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0);
+    row_id INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE dead_letter (
-    place INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL, rejected INTEGER NOT NULL);
+    row_id INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL,
+    rejected INTEGER NOT NULL);
 CREATE TABLE log_mark (
     one INTEGER PRIMARY KEY CHECK (one = 1), log TEXT NOT NULL, stream TEXT NOT NULL, receipts INTEGER NOT NULL);
 """
@@ -56,8 +57,8 @@ CREATE TABLE log_mark (
 log = structlog.get_logger(__name__)
 
 
-def place_of(lane_id: int, position: int) -> int:
-    """Return the place of the message at `position` of the lane."""
+def row_id_of(lane_id: int, position: int) -> int:
+    """Return the row id of the message at `position` of the lane."""
     return lane_id << LANE_BITS | position
 
 
@@ -192,9 +193,9 @@ def spread(connection: sqlite3.Connection, before: LaneLayout, layout: LaneLayou
     moved: list[tuple[int, int]] = []
     rows = [connection.execute("SELECT id FROM lane WHERE name = ?", (name,)).fetchone() for name in before.names]
     for id in [row[0] for row in rows if row is not None]:
-        lane_range = place_of(id, 0), place_of(id, LAST_IN_LANE)
+        lane_range = row_id_of(id, 0), row_id_of(id, LAST_IN_LANE)
         keyed = connection.execute(
-            "SELECT place, key FROM message WHERE place BETWEEN ? AND ? AND key IS NOT NULL ORDER BY place", lane_range
+            "SELECT row_id, key FROM message WHERE row_id BETWEEN ? AND ? AND key IS NOT NULL ORDER BY row_id", lane_range
         )
         for slot, key in keyed.fetchall():
             name = layout.of_key(key)
@@ -202,8 +203,8 @@ def spread(connection: sqlite3.Connection, before: LaneLayout, layout: LaneLayou
                 known[name] = lane_row(connection, name, None)
             if known[name][0] != id:
                 known[name] = known[name][0], known[name][1] + 1
-                moved.append((place_of(*known[name]), slot))
-    connection.executemany("UPDATE message SET place = ? WHERE place = ?", moved)
+                moved.append((row_id_of(*known[name]), slot))
+    connection.executemany("UPDATE message SET row_id = ? WHERE row_id = ?", moved)
     change = new_change(connection)
     connection.executemany("UPDATE lane SET last = ?, change = ? WHERE id = ?", [(last, change, id) for id, last in known.values()])
 

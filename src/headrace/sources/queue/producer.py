@@ -56,7 +56,7 @@ class QueueProducer(SharedStreamProducer):
             while True:
                 self._news.clear()
                 if wakeup_pipe is not None:
-                    wakeup_pipe.silence()
+                    wakeup_pipe.drain()
                 if self._lost is not None:
                     raise self._lost
                 messages = await self._in_thread(reader.fetch)
@@ -137,11 +137,11 @@ class QueueProducer(SharedStreamProducer):
         except OSError as error:
             log.warning("queue without wake-ups", path=str(self._path), error=str(error), looking_every_seconds=SAFETY)
             return None
-        asyncio.get_running_loop().add_reader(wakeup_pipe.descriptor, self._rung, wakeup_pipe)
+        asyncio.get_running_loop().add_reader(wakeup_pipe.descriptor, self._on_wakeup, wakeup_pipe)
         return wakeup_pipe
 
-    def _rung(self, bell: WakeupPipe) -> None:
-        bell.silence()
+    def _on_wakeup(self, wakeup_pipe: WakeupPipe) -> None:
+        wakeup_pipe.drain()
         self._news.set()
 
     async def _in_thread(self, call: Callable[[], R]) -> R:

@@ -19,7 +19,7 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
 from headrace.sources.folder_lock import FolderLock
 from headrace.sources.outgoing import LaneNames
-from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, place_of, plain
+from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, plain, row_id_of
 from headrace.triggers.raw_event import Message
 from headrace.triggers.stream_log import LogMark
 
@@ -36,13 +36,13 @@ MAX_DELETED_LANES_PER_COMMIT: Final = 64
 
 
 class QueueMessage(Message):
-    """A message of a queue; `place` is its lane and position in one integer."""
+    """A message of a queue; `row_id` is its lane and position in one integer."""
 
-    __slots__ = ("place",)
+    __slots__ = ("row_id",)
 
-    def __init__(self, data: bytes, lane: str, place: int, key: str | None, delivery: int) -> None:
-        super().__init__(data, lane, place & LAST_IN_LANE, key, delivery)
-        self.place = place
+    def __init__(self, data: bytes, lane: str, row_id: int, key: str | None, delivery: int) -> None:
+        super().__init__(data, lane, row_id & LAST_IN_LANE, key, delivery)
+        self.row_id = row_id
 
 
 class LaneState(NamedTuple):
@@ -53,7 +53,7 @@ class LaneState(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A lane with messages to fetch: its full name, the place of the last fetched message, and that of its last message."""
+    """A lane with messages to fetch: its full name, the row id of the last fetched message, and of its last message."""
 
     name: str
     fetched: int
@@ -92,7 +92,7 @@ class QueueReader:
             raise
 
     def fetch(self) -> list[QueueMessage]:
-        """Return the next messages, lane by lane, from the last place in each; none if all have been fetched.
+        """Return the next messages, lane by lane, from the last row id in each; none if all have been fetched.
 
         Raises `UpstreamFenced` if another reader has taken over.
         """
@@ -128,13 +128,13 @@ class QueueReader:
             if mark is not None:
                 connection.execute("INSERT OR REPLACE INTO log_mark VALUES (1, ?, ?, ?)", mark)
             self._delete_empty_lanes(connection, MAX_DELETED_LANES_PER_COMMIT)
-            committed = [(batch[0].broker_payload, *_committed(connection, batch[0].broker_payload.place)) for batch in batches]
+            committed = [(batch[0].broker_payload, *_committed(connection, batch[0].broker_payload.row_id)) for batch in batches]
         for message, position, is_empty in committed:
             known = self.lanes.get(message.lane)
             self.lanes[message.lane] = LaneState(max(known.last if known else 0, position or 0), position)
             if is_empty:
-                self._empty.pop(message.place >> LANE_BITS, None)
-                self._empty[message.place >> LANE_BITS] = message.lane, time()
+                self._empty.pop(message.row_id >> LANE_BITS, None)
+                self._empty[message.row_id >> LANE_BITS] = message.lane, time()
 
     def renew(self) -> None:
         """Renew the lease, and delete empty lanes. Raises `UpstreamFenced` if another reader has taken over."""
@@ -163,8 +163,8 @@ class QueueReader:
             self._epoch = epoch + 1
             self._lock = _locked(path, self._epoch)
             for id, delivered in connection.execute("SELECT id, delivered FROM lane WHERE delivered > 0").fetchall():
-                range_of_lane = place_of(id, 0), place_of(id, delivered)
-                connection.execute("UPDATE message SET deliveries = deliveries + 1 WHERE place BETWEEN ? AND ?", range_of_lane)
+                range_of_lane = row_id_of(id, 0), row_id_of(id, delivered)
+                connection.execute("UPDATE message SET deliveries = deliveries + 1 WHERE row_id BETWEEN ? AND ?", range_of_lane)
             connection.execute("UPDATE lane SET delivered = 0")
             connection.execute("UPDATE queue SET epoch = ?, expires = ?", (self._epoch, time() + LEASE_SECONDS))
             _lock_path(path, epoch).unlink(missing_ok=True)
@@ -177,12 +177,12 @@ class QueueReader:
         """Find the lanes with messages, with one index step for each, and the empty lanes."""
         slot = 0
         while (
-            row := connection.execute("SELECT place FROM message WHERE place > ? ORDER BY place LIMIT 1", (slot,)).fetchone()
+            row := connection.execute("SELECT row_id FROM message WHERE row_id > ? ORDER BY row_id LIMIT 1", (slot,)).fetchone()
         ) is not None:
             id = row[0] >> LANE_BITS
             name, last = connection.execute("SELECT name, last FROM lane WHERE id = ?", (id,)).fetchone()
             self._see(id, name, last)
-            slot = place_of(id, LAST_IN_LANE)
+            slot = row_id_of(id, LAST_IN_LANE)
         now = time()
         for id, name in connection.execute("SELECT id, name FROM lane"):
             if id not in self._pending:
@@ -206,11 +206,11 @@ class QueueReader:
         self._empty.pop(id, None)
         full = lane_name(name, self._file.birthmark)
         known = self._pending.get(id)
-        fetched = self._reached.get(id, place_of(id, 0)) if known is None else known.fetched
-        if place_of(id, last) > fetched:
-            self._pending[id] = Pending(full, fetched, place_of(id, last))
+        fetched = self._reached.get(id, row_id_of(id, 0)) if known is None else known.fetched
+        if row_id_of(id, last) > fetched:
+            self._pending[id] = Pending(full, fetched, row_id_of(id, last))
         state = self.lanes.get(full)
-        committed = _committed(self._file.connection, place_of(id, last))[0] if state is None else state.committed
+        committed = _committed(self._file.connection, row_id_of(id, last))[0] if state is None else state.committed
         self.lanes[full] = LaneState(last, committed)
 
     def _fetch_lane(self, id: int, limit: int, room: int, into: list[QueueMessage]) -> int:
@@ -220,7 +220,8 @@ class QueueReader:
         """
         name, fetched, last = self._pending.pop(id)
         rows = self._file.connection.execute(
-            "SELECT place, data, key, deliveries FROM message WHERE place > ? AND place <= ? ORDER BY place LIMIT ?", (fetched, last, limit)
+            "SELECT row_id, data, key, deliveries FROM message WHERE row_id > ? AND row_id <= ? ORDER BY row_id LIMIT ?",
+            (fetched, last, limit),
         )
         size, before = 0, len(into)
         for slot, data, key, deliveries in rows:
@@ -238,10 +239,10 @@ class QueueReader:
             self._pending[id] = Pending(name, fetched, last)
         return size
 
-    def _delete_empty_lanes(self, connection: sqlite3.Connection, most: int) -> None:
+    def _delete_empty_lanes(self, connection: sqlite3.Connection, limit: int) -> None:
         """Delete lanes that have been empty for a while. None of their positions is reused."""
         before = time() - EMPTY_LANE_SECONDS
-        due = [id for id, _ in islice(takewhile(lambda one: one[1][1] <= before, self._empty.items()), most)]
+        due = [id for id, _ in islice(takewhile(lambda one: one[1][1] <= before, self._empty.items()), limit)]
         if not due:
             return
         layout_names = self._file.layout().names
@@ -249,11 +250,11 @@ class QueueReader:
             name, _ = self._empty.pop(id)
             if name.rpartition("@")[0] in layout_names or id in self._pending:
                 continue
-            range_of_lane = place_of(id, 0), place_of(id, LAST_IN_LANE)
+            range_of_lane = row_id_of(id, 0), row_id_of(id, LAST_IN_LANE)
             row = connection.execute(
-                "DELETE FROM lane WHERE id = ? AND last <= ? AND NOT EXISTS (SELECT 1 FROM message WHERE place BETWEEN ? AND ?)"
-                " AND NOT EXISTS (SELECT 1 FROM dead_letter WHERE place BETWEEN ? AND ?) RETURNING last",
-                (id, self._reached.get(id, place_of(id, LAST_IN_LANE)) & LAST_IN_LANE, *range_of_lane, *range_of_lane),
+                "DELETE FROM lane WHERE id = ? AND last <= ? AND NOT EXISTS (SELECT 1 FROM message WHERE row_id BETWEEN ? AND ?)"
+                " AND NOT EXISTS (SELECT 1 FROM dead_letter WHERE row_id BETWEEN ? AND ?) RETURNING last",
+                (id, self._reached.get(id, row_id_of(id, LAST_IN_LANE)) & LAST_IN_LANE, *range_of_lane, *range_of_lane),
             ).fetchone()
             if row is not None:
                 connection.execute("UPDATE queue SET floor = max(floor, ?)", row)
@@ -261,7 +262,7 @@ class QueueReader:
                 self.lanes.pop(name, None)
 
     def _note(self, messages: Iterable[QueueMessage]) -> None:
-        reached = {message.place >> LANE_BITS: message.position for message in messages}
+        reached = {message.row_id >> LANE_BITS: message.position for message in messages}
         with self._file.writing(self._notes) as connection:
             self._fence(connection)
             connection.executemany("UPDATE lane SET delivered = ? WHERE id = ?", [(position, id) for id, position in reached.items()])
@@ -309,24 +310,24 @@ def _runs(batch: Sequence[AdvanceItem]) -> Iterator[list[AdvanceItem]]:
 
 def _finish(connection: sqlite3.Connection, run: Sequence[AdvanceItem]) -> None:
     now = time_ns() // 1000
-    rejected = [(now, item.broker_payload.place) for item in run if item.outcome.rejected]
+    rejected = [(now, item.broker_payload.row_id) for item in run if item.outcome.rejected]
     connection.executemany(
-        "INSERT OR IGNORE INTO dead_letter (place, data, key, sent, deliveries, rejected)"
-        " SELECT place, data, key, sent, deliveries + 1, ? FROM message WHERE place = ?",
+        "INSERT OR IGNORE INTO dead_letter (row_id, data, key, sent, deliveries, rejected)"
+        " SELECT row_id, data, key, sent, deliveries + 1, ? FROM message WHERE row_id = ?",
         rejected,
     )
-    connection.execute("DELETE FROM message WHERE place BETWEEN ? AND ?", (run[0].broker_payload.place, run[-1].broker_payload.place))
+    connection.execute("DELETE FROM message WHERE row_id BETWEEN ? AND ?", (run[0].broker_payload.row_id, run[-1].broker_payload.row_id))
 
 
-def _committed(connection: sqlite3.Connection, place: int) -> tuple[int | None, bool]:
+def _committed(connection: sqlite3.Connection, row_id: int) -> tuple[int | None, bool]:
     """Return the last position of the lane's committed prefix, or None if its first message is pending; and whether
     the lane is empty.
     """
-    id = place >> LANE_BITS
+    id = row_id >> LANE_BITS
     oldest, last, begun = connection.execute(
-        "SELECT (SELECT min(place) FROM message WHERE place BETWEEN ? AND ?), (SELECT last FROM lane WHERE id = ?),"
+        "SELECT (SELECT min(row_id) FROM message WHERE row_id BETWEEN ? AND ?), (SELECT last FROM lane WHERE id = ?),"
         " (SELECT begun FROM lane WHERE id = ?)",
-        (place_of(id, 0), place_of(id, LAST_IN_LANE), id, id),
+        (row_id_of(id, 0), row_id_of(id, LAST_IN_LANE), id, id),
     ).fetchone()
     position = last if oldest is None else (oldest & LAST_IN_LANE) - 1
     return None if position is None or position <= begun else int(position), oldest is None

@@ -65,8 +65,8 @@ class Queue(Upstream):
         """Return at most `limit` rejected messages, lane by lane. Blocking. Raises `UpstreamError` if the queue does not exist."""
         with closing(QueueFile(self._path, create=False)) as file, plain(self._path):
             rows = file.connection.execute(
-                "SELECT name, place & ?, data, deliveries, rejected FROM dead_letter"
-                " JOIN lane ON lane.id = place >> ? ORDER BY place LIMIT ?",
+                "SELECT name, row_id & ?, data, deliveries, rejected FROM dead_letter"
+                " JOIN lane ON lane.id = row_id >> ? ORDER BY row_id LIMIT ?",
                 (LAST_IN_LANE, LANE_BITS, limit),
             ).fetchall()
         return [

@@ -32,7 +32,7 @@ class WakeupPipe:
             os.close(self.descriptor)
             raise OSError(errno.EEXIST, "a file of that name exists and is not a pipe", str(pipe))
 
-    def silence(self) -> None:
+    def drain(self) -> None:
         """Drain the wake-ups received so far."""
         with suppress(BlockingIOError):
             os.read(self.descriptor, 65536)
@@ -42,7 +42,7 @@ class WakeupPipe:
         os.close(self.descriptor)
 
 
-def ring(path: Path) -> None:
+def wake_reader(path: Path) -> None:
     """Wake the reader of the queue at `path`, if there is one. Never blocks, never fails."""
     with suppress(OSError):
         descriptor = os.open(pipe_of(path), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 from headrace.errors import UpstreamError, UsageError
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.outgoing import Key, LaneLayout, LaneNames, OutgoingMessage, SentMessage, draft, drafts
-from headrace.sources.queue.file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, place_of
-from headrace.sources.queue.wakeup import ring
+from headrace.sources.queue.file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, row_id_of
+from headrace.sources.queue.wakeup import wake_reader
 
 MAX_IDS: Final = 10_000
 """Maximum number of lanes whose ids a writer caches."""
@@ -37,7 +37,7 @@ class QueueWriter:
         self._file: QueueFile | None = None
         self._ids: dict[str, int] = {}
         self._turn = count()
-        self._group: GroupCommit[list[OutgoingMessage], Answer] = GroupCommit(self._append_together)
+        self._group: GroupCommit[list[OutgoingMessage], Answer] = GroupCommit(self._append_in_thread)
 
     def __enter__(self) -> Self:
         with self._lock:
@@ -76,7 +76,7 @@ class QueueWriter:
         """Send the values, all or none, without blocking the event loop, and return their number."""
         return len(_sent(await self._group.submit(drafts(values, lane, key))))
 
-    async def _append_together(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
+    async def _append_in_thread(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
         return await asyncio.to_thread(self._append, several)
 
     def _append(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
@@ -92,7 +92,7 @@ class QueueWriter:
                 chosen = [self._choose(layout, group) for group in several]
                 answers = self._insert(connection, several, chosen, ids)
             self._ids = ids
-        ring(self._path)
+        wake_reader(self._path)
         return answers
 
     def _choose(self, layout: LaneLayout, group: list[OutgoingMessage]) -> list[str] | UsageError:
@@ -122,12 +122,12 @@ class QueueWriter:
                 if name not in lasts:
                     ids[name], lasts[name] = lane_row(connection, name, ids.get(name))
                 position = lasts[name] = lasts[name] + 1
-                rows.append((place_of(ids[name], position), one.data, one.key, now))
+                rows.append((row_id_of(ids[name], position), one.data, one.key, now))
                 sent.append(SentMessage(lane_name(name, birthmark), position))
             answers.append(sent)
         if max(lasts.values(), default=0) > LAST_IN_LANE:
             raise UpstreamError(f"A lane of {self._path} is used up.", hint="Begin another queue.")
-        connection.executemany("INSERT INTO message (place, data, key, sent) VALUES (?, ?, ?, ?)", rows)
+        connection.executemany("INSERT INTO message (row_id, data, key, sent) VALUES (?, ?, ?, ?)", rows)
         change = new_change(connection)
         connection.executemany(
             "UPDATE lane SET last = ?, change = ? WHERE id = ?", [(last, change, ids[name]) for name, last in lasts.items()]

@@ -80,7 +80,7 @@ class DeadLetters:
             return DeadLetterActions(actions=[_action(row) for row in rows])
 
     def _act(self, action: DeadLetterActionKind, selection: DeadLetterSelection) -> DeadLetterActionResult:
-        filtered = selection.every or any(value is not None for value in (selection.trigger, selection.stream, selection.kind))
+        filtered = selection.select_all or any(value is not None for value in (selection.trigger, selection.stream, selection.kind))
         if bool(selection.ids) == filtered:
             raise ApiRefused("Name dead letters by their ids, or by a filter, and not by both.", status=422, problem="invalid")
         with self._database.reading() as connection:

@@ -46,7 +46,7 @@ def display_name(url: URL) -> str:
 
 
 def explain(error: DBAPIError, url: URL) -> HeadraceError | None:
-    """Return the error that tells the user how to resolve `error`, or None if Headrace itself is at fault."""
+    """Return the error with a hint for the user how to resolve `error`, or None if Headrace itself is at fault."""
     if isinstance(error.orig, sqlite3.Error):
         return _by_sqlite(error.orig, display_name(url))
     state = getattr(error.orig, "sqlstate", None)

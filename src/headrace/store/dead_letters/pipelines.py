@@ -33,7 +33,7 @@ from headrace.wire.pipelines.runs import RunReport
 PAGE_DEAD_LETTERS: Final = 5_000
 """Maximum number of dead letters on a page; MAX_SLICE_BYTES also bounds it."""
 BATCH_DEAD_LETTERS: Final = 500
-"""Letters that one transaction changes."""
+"""Dead letters that one transaction changes."""
 
 _row_of = pipeline_dead_letters.c
 _COLUMNS = [column for column in _row_of if column.name != "slice"]

@@ -26,7 +26,7 @@ _insert = BulkInsert(dead_letter_texts)
 
 
 class Texts:
-    """The raw events of the letters of one transaction."""
+    """The raw events of the dead letters of one transaction."""
 
     def __init__(self, now: int) -> None:
         self._now = now

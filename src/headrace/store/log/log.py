@@ -108,7 +108,7 @@ class Log:
     def news(self) -> LogPosition:
         """Return the last `seq` and the id of the last redelivery."""
         with self._database.reading() as connection:
-            return LogPosition(head=log_head(connection), again=last_redelivery(connection))
+            return LogPosition(head=log_head(connection), last_redelivery_id=last_redelivery(connection))
 
     def page(self, *, after: int, to: int | None = None, limit: int = 50_000, project: str | None = None) -> LogPage:
         """Return up to `limit` events with after < seq <= to in order of `seq`, fewer if their payloads are large.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.core.ordering.delivery import State
-from headrace.store.dialects.statements import MAX_INSERT_ROWS, BulkInsert, DriverStatement, StatementResult, Runs
+from headrace.store.dialects.statements import MAX_INSERT_ROWS, BulkInsert, DriverStatement, Runs, StatementResult
 from headrace.store.tables.ordering import ordering_events, ordering_given_up, ordering_handled
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from headrace.core.ordering.causal_order import CausalOrder
 from headrace.core.ordering.delivery import OfferBatch, OrderedEvent, ReleasedEvent, State, released_events
-from headrace.store.dialects.statements import StatementResult, Runs, row_by_row
+from headrace.store.dialects.statements import Runs, StatementResult, row_by_row
 from headrace.store.ordering import clock_reset, releases
 from headrace.store.ordering import statements as sql
 from headrace.store.ordering.replica import JournalEntry, Replica

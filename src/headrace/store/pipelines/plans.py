@@ -183,8 +183,8 @@ def _split(connection: Connection, job_id: int, scope: str, split: SplitRun) -> 
 def _is_stored(row: Any, plan: Plan) -> bool:
     """Return whether the plan is the last stored one. Its response was lost."""
     before = cursor_of(row)
-    planned = (plan.cursor.cursor, plan.cursor.again)
-    return (row.epoch, row.batch) == (plan.epoch, plan.cursor.batch) and (before.cursor, before.again) == planned
+    planned = (plan.cursor.cursor, plan.cursor.last_redelivery_id)
+    return (row.epoch, row.batch) == (plan.epoch, plan.cursor.batch) and (before.cursor, before.last_redelivery_id) == planned
 
 
 def _run(run: PlannedRun) -> tuple[Any, ...]:

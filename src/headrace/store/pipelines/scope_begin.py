@@ -14,16 +14,16 @@ from headrace.wire.custody.events import Cursor
 
 
 class Begin(NamedTuple):
-    """The start of a scope: after the event `seq` and the redelivery `again`. `known` is the last redelivery at that time."""
+    """The start of a scope: after the event `seq` and the redelivery `last_redelivery_id`. `known` is the last redelivery at that time."""
 
     seq: int
-    again: int
+    last_redelivery_id: int
     known: int
 
     @property
     def cursor(self) -> Cursor:
         """The cursor of a scope without a plan."""
-        return Cursor(cursor=self.seq, batch=0, again=self.again)
+        return Cursor(cursor=self.seq, batch=0, last_redelivery_id=self.last_redelivery_id)
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of `scopes` that are constant until the scope is reset: a new incarnation, and its start."""

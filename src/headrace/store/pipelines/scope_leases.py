@@ -48,7 +48,7 @@ class Lease(NamedTuple):
     epoch: int
     incarnation: str
     begin_seq: int
-    begin_again: int
+    begin_redelivery_id: int
     cursor: Cursor
 
 

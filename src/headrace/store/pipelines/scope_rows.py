@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -10,9 +10,6 @@ from headrace.store.control.jobs import RunningJob
 from headrace.store.pipelines.scope_begin import Begin
 from headrace.store.tables.pipelines import scopes
 from headrace.wire.custody.events import Cursor, ScopeReport
-
-_COLUMNS: Final = {"kept": "low_watermark", "again": "last_redelivery_id"}
-"""The columns of `scopes` whose names differ from the fields of a cursor."""
 
 
 def scope_row(connection: Connection, scope: str) -> Any:
@@ -22,7 +19,7 @@ def scope_row(connection: Connection, scope: str) -> Any:
 
 def cursor_of(row: Any) -> Cursor:
     """Return the cursor in a row of `scopes`."""
-    fields = {name: getattr(row, _COLUMNS.get(name, name)) for name in Cursor.model_fields}
+    fields = {name: getattr(row, name) for name in Cursor.model_fields}
     return Cursor.model_validate({**fields, "report": ScopeReport.model_validate_json(row.report)})
 
 
@@ -55,8 +52,8 @@ def set_pace(connection: Connection, scope: str, read: int, seconds: float) -> N
 def cursor_columns(cursor: Cursor) -> dict[str, Any]:
     """Return the columns of `scopes` that a cursor has."""
     return {
-        **{_COLUMNS.get(name, name): value for name, value in cursor.model_dump(exclude={"report"}).items()},
-        "low_watermark": cursor.cursor if cursor.kept is None else cursor.kept,
+        **cursor.model_dump(exclude={"report"}),
+        "low_watermark": cursor.cursor if cursor.low_watermark is None else cursor.low_watermark,
         "report": (cursor.report or ScopeReport()).model_dump_json(),
     }
 

@@ -16,7 +16,7 @@ from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events, firings
 from headrace.store.tables.pipelines import pipeline_dead_letters, redeliveries, run_totals, runs
 from headrace.wire.pipelines.scope_audit import (
-    FiringPlace,
+    FiringPosition,
     LedgerDeadLetter,
     LedgerDeadLetters,
     LedgerFirings,
@@ -51,7 +51,7 @@ def scope_ledger(connection: Connection, log: str, scope: str, now: int) -> Scop
         incarnation=row.incarnation,
         first=max(row.begin_seq, last_pruned_seq(connection), _last_pruned_run_seq(connection, row.project, now)) + 1,
         cursor=cursor.cursor,
-        again=cursor.again,
+        last_redelivery_id=cursor.last_redelivery_id,
         batch=cursor.batch,
         waiting=cursor.waiting,
         held=cursor.report.held if cursor.report else 0,
@@ -77,21 +77,21 @@ def ledger_dead_letters(connection: Connection, scope: str, after: str) -> Ledge
     return LedgerDeadLetters(dead_letters=page_dead_letters, after=page_dead_letters[-1].id if page.full else None)
 
 
-def ledger_firings(connection: Connection, scope: str, to: int, again: int, after: tuple[int, int]) -> LedgerFirings:
-    """Return a page of firings of triggers in the scope's project, up to the event `to` and the redelivery `again`."""
+def ledger_firings(connection: Connection, scope: str, to: int, last_redelivery_id: int, after: tuple[int, int]) -> LedgerFirings:
+    """Return a page of firings of triggers in the scope's project, up to the event `to` and the redelivery `last_redelivery_id`."""
     row = scope_row(connection, scope)
     mine = select(triggers.c.id).where(triggers.c.project == (None if row is None else row.project))
     position = (_fired.seq, _fired.trigger_id)
     bounds = (_fired.seq >= after[0], _fired.seq <= to, tuple_(*position) > after)
     query = select(*position).where(*bounds, _fired.trigger_id.in_(mine)).order_by(*position).limit(PAGE_FIRINGS)
     page_firings = [(row[0], row[1]) for row in connection.execute(query)]
-    later = _unread(connection, after[0], page_firings[-1][0] if page_firings else to, again)
+    later = _unread(connection, after[0], page_firings[-1][0] if page_firings else to, last_redelivery_id)
     reported = [pair for pair in page_firings if pair not in later] if later else page_firings
     return LedgerFirings(
         names=trigger_names(connection, {trigger for _, trigger in reported}, None),
         seqs=[seq for seq, _ in reported],
         fired=[trigger for _, trigger in reported],
-        after=FiringPlace(seq=page_firings[-1][0], trigger=page_firings[-1][1]) if len(page_firings) == PAGE_FIRINGS else None,
+        after=FiringPosition(seq=page_firings[-1][0], trigger=page_firings[-1][1]) if len(page_firings) == PAGE_FIRINGS else None,
     )
 
 
@@ -99,9 +99,9 @@ def _named(row: Any, columns: list[Any]) -> dict[str, Any]:
     return {column.name: getattr(row, column.name) for column in columns if column.name not in ("started", "seqs")}
 
 
-def _unread(connection: Connection, first: int, last: int, again: int) -> set[tuple[int, int]]:
-    """Return the pairs (seq, trigger) of these seqs that redeliveries after `again` contain."""
-    condition = redeliveries.c.seq.between(first, last) & (redeliveries.c.id > again) & redeliveries.c.trigger_id.is_not(None)
+def _unread(connection: Connection, first: int, last: int, last_redelivery_id: int) -> set[tuple[int, int]]:
+    """Return the pairs (seq, trigger) of these seqs that redeliveries after `last_redelivery_id` contain."""
+    condition = redeliveries.c.seq.between(first, last) & (redeliveries.c.id > last_redelivery_id) & redeliveries.c.trigger_id.is_not(None)
     return {(row[0], row[1]) for row in connection.execute(select(redeliveries.c.seq, redeliveries.c.trigger_id).where(condition))}
 
 

@@ -75,7 +75,7 @@ def _summary(row: Mapping[Any, Any]) -> TokenSummary:
         id=row["id"],
         name=row["name"],
         scope=row["scope"],
-        made=moment(row["created"]),
+        created=moment(row["created"]),
         expires=moment(row["expires"]),
         revoked=None if revoked is None else moment(revoked),
     )

@@ -91,7 +91,7 @@ triggers = Table(
     Column("retry_at", BigInteger),  # when a failed trigger may start again
     Column("started", BigInteger),  # time of its start, or of its scheduled start
     Column("removed", BigInteger),  # time since which its project no longer declares it
-    Column("run_id", Text),  # the deferred run that waits on it; null for a declared trigger
+    Column("run_id", Text),  # the task run that waits for it; null for a declared trigger
     Column("conflicts", BigInteger, nullable=False, server_default="0"),  # events fired again under a known id with another payload
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),

@@ -61,7 +61,7 @@ spills = Table(
 )
 
 # One row for each (trigger, raw event). A row with an `answer` is settled, and waits only for the receipt of its
-# stretch of the lane, so that a redelivery is detected. `accounted` says that the receipt is stored and counts
+# range of the lane, so that a redelivery is detected. `accounted` says that the receipt is stored and counts
 # the raw event as spilled.
 backlog = Table(
     "backlog",

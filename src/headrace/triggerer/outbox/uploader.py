@@ -159,9 +159,7 @@ class Uploader:
         """Send a batch; return the API's answer and the epochs under which the batch was sent."""
         batch = self._batch(part)
         max_failures = _MAX_FAILURES if len(part) > 1 else _MAX_FAILURES_ALONE
-        return await retry_until_available(
-            lambda: self._api.store(batch), f"batch of {len(part)}", most_failures=max_failures
-        ), batch.epochs
+        return await retry_until_available(lambda: self._api.store(batch), f"batch of {len(part)}", max_failures=max_failures), batch.epochs
 
     def _batch(self, part: Sequence[OutboxItem]) -> EventBatch:
         events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
@@ -230,7 +228,7 @@ class Uploader:
         replacement = shortest_replacement(pending.item)
         probe = [] if replacement is None else [OutboxItem(replacement)]
         try:
-            await retry_until_available(lambda: self._api.store(self._batch(probe)), "batch of 1", most_failures=1)
+            await retry_until_available(lambda: self._api.store(self._batch(probe)), "batch of 1", max_failures=1)
         except ApiUnavailable as failure:
             wait = self._backoff.next()
             self._log.error("API failing on all items, retrying", error=str(failure), retry_in=round(wait, 2))

@@ -191,7 +191,7 @@ class TriggerLifecycle:
 
     def _wait(self, attempts: int) -> float:
         if attempts == 1 or self._backoff is None:
-            self._backoff = Backoff(first=0.5, most=5.0)
+            self._backoff = Backoff(first=0.5, max_seconds=5.0)
         return self._backoff.next()
 
     async def _begin_after(self, seconds: float) -> None:

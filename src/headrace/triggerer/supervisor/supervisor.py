@@ -53,7 +53,7 @@ class Supervisor:
         self._start_runner = start_runner
         self._next_job = next_job
         self._policy = policy
-        self._backoff = Backoff(first=0.5, most=30.0)
+        self._backoff = Backoff(first=0.5, max_seconds=30.0)
         self._log = structlog.get_logger(__name__)
 
     async def run(self, shutdown: ShutdownRequest) -> None:

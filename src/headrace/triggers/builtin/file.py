@@ -36,14 +36,14 @@ class FileTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event when the file exists."""
-        while (event := self._found()) is None:
+        while (event := self._event_if_exists()) is None:
             if self.poll is not None:
                 await asyncio.sleep(self.poll)
             else:
-                await self._told()
+                await self._wait_for_change()
         yield event
 
-    def _found(self) -> TriggerEvent | None:
+    def _event_if_exists(self) -> TriggerEvent | None:
         try:
             status = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -51,7 +51,7 @@ class FileTrigger(BaseTrigger):
         modified = datetime.fromtimestamp(status.st_mtime, UTC)
         return TriggerEvent({"path": str(self.path), "size": status.st_size, "modified": rfc3339(modified)})
 
-    async def _told(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Wait until the file may exist. Wait for missing folders on its path one after the other."""
         folder = self.path.parent
         while not folder.is_dir():

@@ -71,7 +71,7 @@ class HttpStatusTrigger(BaseTrigger):
         async with await self._client() as client:
             while True:
                 try:
-                    fired = self._judged(*await self._asked(client))
+                    fired = self._judged(*await self._request(client))
                 except httpx.HTTPError as error:
                     log.warning("no answer, asking again", url=self.url, error=f"{type(error).__name__}: {error}")
                     fired = None
@@ -107,7 +107,7 @@ class HttpStatusTrigger(BaseTrigger):
             if name in request.headers and name.lower() != "host":
                 del request.headers[name]
 
-    async def _asked(self, client: httpx.AsyncClient) -> tuple[int, Any]:
+    async def _request(self, client: httpx.AsyncClient) -> tuple[int, Any]:
         """Return the status and the body of a response; for a body that is too large, only its beginning as text."""
         async with client.stream("GET", self.url) as response:
             body = b""

@@ -15,7 +15,7 @@ MAX_DEAD_LETTERS = 1_000
 
 
 class DeadLetterSelection(WireModel):
-    """The selected dead letters: these `ids`, or the oldest open ones that match all given filters. `every` selects without a filter.
+    """The selected dead letters: these `ids`, or the oldest open ones that match all given filters. `select_all` selects without a filter.
 
     The action changes at most `limit` of them. `by` names the caller.
     """
@@ -24,7 +24,7 @@ class DeadLetterSelection(WireModel):
     trigger: str | None = None
     stream: str | None = None
     kind: DeadLetterKind | None = None
-    every: bool = False
+    select_all: bool = False
     limit: int = Field(default=MAX_DEAD_LETTERS, ge=1, le=MAX_DEAD_LETTERS)
     by: str = Field(default="", max_length=200)
 

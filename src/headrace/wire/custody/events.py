@@ -76,15 +76,14 @@ class WaitingEvent(WireModel):
 class ScopeReport(WireModel):
     """The report of a pipeline on its scope: its last batch, hold times (counts by HOLD_BUCKETS), and the longest waits.
 
-    `held` counts events that batching holds back. `longest` is the longest current wait (seconds), `hold_seconds` the sum of all finished
-    ones. The last batch read `read` events and took `seconds`.
+    `held` counts events that batching holds back. `hold_seconds` is the sum of all finished waits. The last batch
+    read `read` events and took `seconds`.
     """
 
     read: int = 0
     released: int = 0
     seconds: float = 0.0
     held: int = 0
-    longest: float = 0.0
     holds: list[int] = []
     hold_seconds: float = 0.0
     waits: list[WaitingEvent] = []
@@ -101,8 +100,8 @@ CLOCK_STEP = 5.0
 class Cursor(WireModel):
     """The progress of a scope in the log, and the size of its ordering. Plans contain it, and a lease returns it.
 
-    Events after `kept` may be read again, so the log must keep them; None means the cursor itself. `again` is the last redelivery that was
-    read.
+    Events after `low_watermark` may be read again, so the log retains them. None means the cursor itself. `last_redelivery_id` is the last
+    redelivery that was read.
     """
 
     cursor: int = Field(ge=0)
@@ -112,8 +111,8 @@ class Cursor(WireModel):
     lost: int = 0
     late: int = 0
     cycles: int = 0
-    kept: int | None = None
-    again: int = 0
+    low_watermark: int | None = None
+    last_redelivery_id: int = 0
     report: ScopeReport | None = None
 
 
@@ -132,4 +131,4 @@ class LogPosition(WireModel):
     """GET /execution/events/wait: the last `seq` of the log, and the id of the last redelivery."""
 
     head: int
-    again: int
+    last_redelivery_id: int

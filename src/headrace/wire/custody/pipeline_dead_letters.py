@@ -8,7 +8,7 @@ from pydantic import Field
 
 from headrace.wire.base import Timestamp, WireModel
 
-PipelineLetterState = Literal["open", "redriven", "discarded"]
+PipelineDeadLetterState = Literal["open", "redriven", "discarded"]
 PipelineDeadLetterAction = Literal["redrive", "discard"]
 
 
@@ -29,7 +29,7 @@ class PipelineDeadLetter(WireModel):
     seqs: list[tuple[int, int]]
     error: str
     attempts: int
-    state: PipelineLetterState
+    state: PipelineDeadLetterState
     received: Timestamp
     acted: Timestamp | None = None
 

@@ -15,8 +15,8 @@ ProblemKind = Literal["missing", "doubled", "different", "unknown", "foreign", "
 class ScopeLedger(WireModel):
     """The progress of a scope, and how many events are `waiting` for a leader or `held` for a window.
 
-    `batch` is that of the last plan, `cursor` the last event that the scope has read, `again` the last redelivery. `first` is the first
-    event that an audit can check: earlier ones came before the scope began or before its oldest stored run, or are deleted.
+    `batch` is that of the last plan, `cursor` the last event that the scope has read, `last_redelivery_id` the last redelivery. `first` is
+    the first event that an audit can check: earlier ones came before the scope began or before its oldest stored run, or are deleted.
     """
 
     scope: str
@@ -24,7 +24,7 @@ class ScopeLedger(WireModel):
     incarnation: str
     first: int
     cursor: int
-    again: int
+    last_redelivery_id: int
     batch: int
     waiting: int
     held: int
@@ -65,7 +65,7 @@ class LedgerDeadLetters(WireModel):
     after: str | None
 
 
-class FiringPlace(WireModel):
+class FiringPosition(WireModel):
     """A firing: its trigger and its event."""
 
     seq: int
@@ -81,7 +81,7 @@ class LedgerFirings(WireModel):
     names: dict[int, str]
     seqs: list[int]
     fired: list[int]
-    after: FiringPlace | None
+    after: FiringPosition | None
 
 
 class AuditProblem(WireModel):

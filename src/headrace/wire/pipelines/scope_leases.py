@@ -18,7 +18,7 @@ class ScopeLease(WireModel):
     """The job holds the scope at `epoch` until it ends or is silent.
 
     `log` identifies the event log, `incarnation` the scope among those of its name before a reset. The scope began after the event
-    `begin_seq`, when `begin_again` was the last redelivery. `cursor` is that of its last plan.
+    `begin_seq`, when `begin_redelivery_id` was the last redelivery. `cursor` is that of its last plan.
     """
 
     scope: str
@@ -26,5 +26,5 @@ class ScopeLease(WireModel):
     log: str
     incarnation: str
     begin_seq: int
-    begin_again: int
+    begin_redelivery_id: int
     cursor: Cursor

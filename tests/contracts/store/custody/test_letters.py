@@ -130,7 +130,7 @@ def test_a_discarded_letter_stays_to_be_looked_at_and_can_be_asked_for_by_its_id
     bury(owner, letter("x"), letter("y"))
     assert store.dead_letters.discard(some("x")).count == 1
     assert store.dead_letters.discard(some("x")).count == 0
-    assert store.dead_letters.redrive(some(every=True)).count == 1
+    assert store.dead_letters.redrive(some(select_all=True)).count == 1
     assert (state(store, "x"), state(store, "y")) == ("discarded", "redriven")
     refused = store.dead_letters.discard(some("y"))
     assert [one.why for one in refused.skipped] == ["it is redriven already"]
@@ -157,7 +157,7 @@ def test_filters_choose_open_ones_the_oldest_first_and_say_how_many_are_left(sto
 
 
 @pytest.mark.parametrize(
-    "asked", [DeadLetterSelection(), DeadLetterSelection(ids=["x"], every=True), DeadLetterSelection(ids=["x"], kind="failed")]
+    "asked", [DeadLetterSelection(), DeadLetterSelection(ids=["x"], select_all=True), DeadLetterSelection(ids=["x"], kind="failed")]
 )
 def test_nothing_or_two_things_at_once_are_refused(store: Store, asked: DeadLetterSelection) -> None:
     with pytest.raises(ApiRefused):
@@ -175,7 +175,7 @@ def test_a_letter_that_cannot_be_tried_again_says_why_and_stays(store: Store, ow
         letter("nobody", 2),
     )
     store.projects.declare(owner.job_id, "flights", declaration("first"))
-    done = store.dead_letters.redrive(some(every=True))
+    done = store.dead_letters.redrive(some(select_all=True))
     assert done.count == 0
     assert {one.id: one.why for one in done.skipped} == {
         "repr": "what it keeps is not the raw event, but what a trigger made of it",
@@ -208,7 +208,7 @@ def test_a_long_text_is_kept_whole_and_apart(store: Store, owner: Holder, text: 
 
 def test_much_text_is_redriven_in_parts(store: Store, owner: Holder) -> None:
     bury(owner, *(letter(str(n), raw=str(n) * 6_000_000, lane="a", position=n) for n in range(5)))
-    first = store.dead_letters.redrive(some(every=True))
+    first = store.dead_letters.redrive(some(select_all=True))
     assert (first.count, first.remaining, first.skipped) == (3, 2, [])
     second = store.dead_letters.redrive(some("3", "4"))
     assert (second.count, second.skipped) == (2, [])

@@ -66,7 +66,7 @@ def failed(store: Store, *stretches: tuple[int, int]) -> RunReport:
 
 def test_what_is_old_and_read_by_all_is_forgotten_with_its_firings(store: Store, owner: Holder, clock: TurnedClock) -> None:
     job = driver(store, clock)
-    store_next(store, job, "slow", Cursor(cursor=6, batch=1, kept=4))
+    store_next(store, job, "slow", Cursor(cursor=6, batch=1, low_watermark=4))
     store_next(store, job, "quick", Cursor(cursor=13, batch=9))
     prune(store)
     assert kept(store) == kept(store, firings.c.seq) == list(range(5, 14))
@@ -133,7 +133,7 @@ def test_events_of_dead_letters_stay_until_those_are_given_up(store: Store, owne
     assert kept(store) == [2, 3, 7, 11, 12, 13]
     assert store.log.head().first == 11, "from here on there is no gap"
     store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(ids=["letter"]))
-    store_next(store, job, "s", Cursor(cursor=13, batch=2, again=1))
+    store_next(store, job, "s", Cursor(cursor=13, batch=2, last_redelivery_id=1))
     prune(store)
     assert kept(store)[:3] == [2, 3, 7], "it may fail again"
     store.runs.report(job, [failed(store, (2, 3), (7, 7), (12, 12)).model_copy(update={"run_id": "again"})])
@@ -148,13 +148,13 @@ def test_events_of_dead_letters_stay_until_those_are_given_up(store: Store, owne
 def test_an_event_that_a_scope_has_yet_to_be_given_again_stays(store: Store, owner: Holder, clock: TurnedClock) -> None:
     job = driver(store, clock)
     owner.append(event("e2", 2), event("e5", 2), event("e6", 2))
-    store_next(store, job, "s", Cursor(cursor=13, batch=1, again=1))
+    store_next(store, job, "s", Cursor(cursor=13, batch=1, last_redelivery_id=1))
     prune(store)
     assert kept(store) == [5, 6, 11, 12, 13]
-    store_next(store, job, "s", Cursor(cursor=13, batch=2, again=3))
+    store_next(store, job, "s", Cursor(cursor=13, batch=2, last_redelivery_id=3))
     prune(store)
     assert kept(store) == [6, 11, 12, 13]
-    assert store.log.news().again == 3, "no number is given twice"
+    assert store.log.news().last_redelivery_id == 3, "no number is given twice"
 
 
 def test_a_webhook_keeps_what_it_has_not_read_and_what_it_has_open(store: Store, owner: Holder) -> None:

@@ -128,7 +128,7 @@ def test_whole_texts_of_letters_are_deleted_a_few_in_a_transaction(
 ) -> None:
     monkeypatch.setattr(texts, "MAX_PREVIEW_CHARS", 100)
     bury(owner, *(letter(f"l{n}", raw=LARGE) for n in range(5)))
-    store.dead_letters.discard(some(every=True))
+    store.dead_letters.discard(some(select_all=True))
     clock.turn(1)
     assert rows_of_each_transaction(store, retention.discarded_dead_letters) == [2, 2, 1]
     bury(owner, *(letter(f"m{n}", raw=LARGE) for n in range(5)))
@@ -210,7 +210,7 @@ def test_many_small_letters_are_acted_on_in_slices(store: Store, owner: Holder, 
     monkeypatch.setattr(redrive, "BATCH_DEAD_LETTERS", 4)
     bury(owner, *(letter(f"l{n}") for n in range(10)))
     seen = commits(store)
-    done = store.dead_letters.redrive(some(every=True))
+    done = store.dead_letters.redrive(some(select_all=True))
     assert (done.count, done.skipped, done.remaining, len(seen)) == (10, [], 0, 3)
     assert store.backlog.drop(1) == 10
 
@@ -229,7 +229,7 @@ def test_letters_of_a_filter_that_somebody_else_acted_on_are_left_alone(
         return found
 
     monkeypatch.setattr(redrive, "_chosen", choose)
-    done = store.dead_letters.redrive(some(every=True))
+    done = store.dead_letters.redrive(some(select_all=True))
     assert (done.count, done.skipped) == (4, [])
 
 

@@ -38,7 +38,7 @@ def test_a_plan_moves_the_scope_and_is_there_for_the_next_driver(store: Store) -
     first = driver(store)
     lease = store.scope_leases.acquire(first, "s")
     told = ScopeReport(lookback=60)
-    cursor = Cursor(cursor=9, batch=1, ordered=8, waiting=1, lost=2, late=3, cycles=4, kept=7, again=2, report=told)
+    cursor = Cursor(cursor=9, batch=1, ordered=8, waiting=1, lost=2, late=3, cycles=4, low_watermark=7, last_redelivery_id=2, report=told)
     given = plan(1, planned(0, table="t", format="delta", part="x", dead_letter="l", first=3, last=9, events=5), cursor=cursor)
     store.plans.store(first, "s", given.model_copy(update={"state": {"scope": b"\x00\xff", "order/w/1": b""}}))
     store.jobs.complete(first, CompleteJob(state="failed"))
@@ -77,7 +77,7 @@ def test_a_plan_whose_answer_was_lost_is_stored_once(store: Store) -> None:
         plan(0),
         plan(3),
         plan(1, cursor=Cursor(cursor=8, batch=1)),
-        plan(1, cursor=Cursor(cursor=1, batch=1, again=1)),
+        plan(1, cursor=Cursor(cursor=1, batch=1, last_redelivery_id=1)),
     ],
 )
 def test_a_plan_that_does_not_follow_the_last_one_is_a_conflict(store: Store, other: Plan) -> None:

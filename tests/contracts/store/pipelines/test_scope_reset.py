@@ -141,7 +141,7 @@ def test_events_of_open_runs_are_kept_until_the_last_run_has_its_outcome(store: 
     holder(store, "first").append(*(event(f"{n}") for n in range(9)))
     job = driver(store)
     store.scope_leases.acquire(job, "s")
-    cursor = Cursor(cursor=9, batch=1, kept=8)
+    cursor = Cursor(cursor=9, batch=1, low_watermark=8)
     store.plans.store(job, "s", plan(1, planned(0, 0, first=6, last=7), planned(1, 0, first=4, last=9), cursor=cursor))
     assert kept_events(store) == [4, 5, 6, 7, 8, 9]
     assert needs(store) == seen(store, 4)
@@ -156,7 +156,7 @@ def test_a_scope_with_nothing_open_needs_what_it_kept(store: Store) -> None:
     holder(store, "first").append(*(event(f"{n}") for n in range(9)))
     job = driver(store)
     store.scope_leases.acquire(job, "s")
-    store.plans.store(job, "s", plan(1, planned(first=8, last=8), cursor=Cursor(cursor=9, batch=1, kept=5)))
+    store.plans.store(job, "s", plan(1, planned(first=8, last=8), cursor=Cursor(cursor=9, batch=1, low_watermark=5)))
     assert kept_events(store) == [6, 7, 8, 9]
 
 

@@ -11,7 +11,7 @@ TICK = 1_000_000
 
 
 def bounds(at: Moment, head: int, again: int = 0, *, now: int = 0, tick: int | None = TICK) -> Bounds | None:
-    return next_bounds(at, LogPosition(head=head, again=again), now, max_rows=10, tick=tick)
+    return next_bounds(at, LogPosition(head=head, last_redelivery_id=again), now, max_rows=10, tick=tick)
 
 
 def at(seq: int, again: int = 0, wall: int = 0, clock: int = 0) -> Moment:

@@ -39,10 +39,10 @@ def test_files_are_read_in_the_order_of_their_last_change_then_by_name() -> None
 def test_a_lane_ends_when_it_is_quiet_and_advanced() -> None:
     lanes = Lanes()
     lane = opened(lanes, now=1.0)
-    assert lanes.see([Sight("a", status())], 1.5).ended == []
-    assert lanes.see([Sight("a", status())], 1.0 + QUIET).ended == []
+    assert lanes.see([Sight("a", status())], 1.5) == []
+    assert lanes.see([Sight("a", status())], 1.0 + QUIET) == []
     lane.advanced = 10
-    assert lanes.see([Sight("a", status())], 1.0 + QUIET).ended == [lane]
+    assert lanes.see([Sight("a", status())], 1.0 + QUIET) == [lane]
     lanes.close(lane)
     assert (lanes.get(lane.name), lanes.at("a"), lanes.of(lane.key)) == (None, None, None)
 
@@ -50,7 +50,7 @@ def test_a_lane_ends_when_it_is_quiet_and_advanced() -> None:
 def test_an_empty_file_ends_too() -> None:
     lanes = Lanes()
     lane = opened(lanes, found=status(0))
-    assert lanes.see([Sight("a", status(0))], QUIET).ended == [lane]
+    assert lanes.see([Sight("a", status(0))], QUIET) == [lane]
 
 
 def test_a_file_that_changed_is_read_on_and_its_quiet_time_starts_again() -> None:
@@ -58,20 +58,20 @@ def test_a_file_that_changed_is_read_on_and_its_quiet_time_starts_again() -> Non
     lane = opened(lanes)
     lane.advanced = 10
     grown = status(20, modified=101)
-    assert lanes.see([Sight("a", grown)], 1.5).ended == []
+    assert lanes.see([Sight("a", grown)], 1.5) == []
     assert lanes.take() is lane
     assert not lane.final
     read_through(lanes, lane, grown, 1.6)
     lane.advanced = 20
-    assert lanes.see([Sight("a", grown)], 1.6 + QUIET / 2).ended == []
-    assert lanes.see([Sight("a", grown)], 1.6 + QUIET).ended == [lane]
+    assert lanes.see([Sight("a", grown)], 1.6 + QUIET / 2) == []
+    assert lanes.see([Sight("a", grown)], 1.6 + QUIET) == [lane]
 
 
 def test_a_file_of_the_same_size_that_changed_is_looked_into() -> None:
     lanes = Lanes()
     lane = opened(lanes)
     lane.advanced = 10
-    assert lanes.see([Sight("a", status(modified=101))], 5.0).ended == []
+    assert lanes.see([Sight("a", status(modified=101))], 5.0) == []
     assert lanes.take() is lane
 
 

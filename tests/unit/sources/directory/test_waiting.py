@@ -5,8 +5,8 @@ import random
 from headrace.sources.directory.waiting import Candidate, Selection, Waiting
 
 
-def selected(candidates: list[Candidate], most: int) -> Selection:
-    selection = Selection(most)
+def selected(candidates: list[Candidate], limit: int) -> Selection:
+    selection = Selection(limit)
     for candidate in candidates:
         selection.add(candidate)
         if selection.is_full:
@@ -18,11 +18,11 @@ def selected(candidates: list[Candidate], most: int) -> Selection:
 def test_a_selection_keeps_the_first_of_any_number() -> None:
     chance = random.Random(9)
     candidates = [Candidate(chance.randrange(50), f"{number:05}") for number in range(30_000)]
-    for most in (100, 5_000, 29_999, 30_000, 40_000):
+    for limit in (100, 5_000, 29_999, 30_000, 40_000):
         chance.shuffle(candidates)
-        selection = selected(candidates, most)
-        assert selection.kept == sorted(candidates)[:most]
-        assert (selection.cut is None) == (most >= len(candidates))
+        selection = selected(candidates, limit)
+        assert selection.selected == sorted(candidates)[:limit]
+        assert (selection.cut is None) == (limit >= len(candidates))
 
 
 def test_what_was_left_out_is_found_by_further_scans_in_order() -> None:
@@ -36,7 +36,7 @@ def test_what_was_left_out_is_found_by_further_scans_in_order() -> None:
         waiting.end_scan(selected([one for one in there if one not in gone], 500))
         while (one := waiting.pop()) is not None:
             taken.append(one)
-            if waiting.wants_scan:
+            if waiting.needs_scan:
                 break
         else:
             break
@@ -70,6 +70,6 @@ def test_a_burst_that_is_too_large_is_left_to_a_scan() -> None:
         waiting.add(Candidate(number, f"{number}"))
     taken = 0
     for _ in range(75):
-        assert not waiting.wants_scan
+        assert not waiting.needs_scan
         taken += waiting.pop() is not None
-    assert (taken, len(waiting), waiting.wants_scan) == (75, 25, True)
+    assert (taken, len(waiting), waiting.needs_scan) == (75, 25, True)
