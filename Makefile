@@ -16,22 +16,22 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: setup-run ## set up, then run the main job on January's flights
+demo: setup-run ## set up, then run the flights demo on January
 	@$(BIN)/headrace demo
 
-demo-year: setup-run ## the main job on the whole year
+demo-year: setup-run ## run the flights demo on the whole year
 	@$(BIN)/headrace demo --year
 
 test: setup-dev check ## set up, then run the checks and the quick tests, WORKERS (4) at a time; HEADRACE_TEST_SEED=random for another seed
 	@$(PYTEST) -m "$(QUICK)"
 
-test-rest: setup-dev ## the tests that `make test` leaves out: acceptance, chaos, clusters, browsers; then other Pythons
+test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos, clusters, browsers; then other Pythons
 	@$(PYTEST) -m "not ($(QUICK))"
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-test-all: test test-rest ## every check and every test
+test-all: test test-rest ## run all checks and all tests
 
-check: setup-dev ## mypy, ruff, words, layout, import contracts, reference pages, docs: two at a time
+check: setup-dev ## check types, style, words, layout, import contracts, reference pages and docs, two at a time
 	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-words check-layout check-imports check-reference check-docs
 
 check-types:
@@ -62,38 +62,38 @@ reference: setup-dev ## write the reference pages from code
 docs: setup-dev ## serve the documentation on loopback
 	@$(BIN)/mkdocs serve
 
-soak: setup-dev ## the demo over SEEDS seeds, then with each process killed once at a random moment in each of KILLS runs
+soak: setup-dev ## run the demo with SEEDS seeds, then KILLS times with each process killed once at a random moment
 	@$(BIN)/python scripts/soak.py --seeds $(SEEDS) --kills $(KILLS)
 
-soak-streams: setup-dev ## shared streams through 200 kills, 100,000 events with an api in trouble, and each scenario again; SOAK="--seed 1"
+soak-streams: setup-dev ## test shared streams with 200 kills, 100,000 events during API failures, and each scenario repeatedly; SOAK="--seed 1"
 	@$(BIN)/python scripts/soak_streams.py $(SOAK)
 
-soak-control: setup-dev ## chaos: kills, pauses, cuts and wrong clocks for triggerers and apis on PostgreSQL; SOAK="--seed 1 --runs 20"
+soak-control: setup-dev ## inject kills, pauses, network cuts and clock errors into triggerers and API servers on PostgreSQL; SOAK="--seed 1 --runs 20"
 	@$(BIN)/python scripts/soak_control.py $(SOAK)
 
-soak-pipeline: setup-dev ## a pipeline on 1,000,000 events killed 20 times before, in and after its commit; SOAK="--seed 1 --events 100000"
+soak-pipeline: setup-dev ## kill a pipeline with 1,000,000 events 20 times before, during and after its commit; SOAK="--seed 1 --events 100000"
 	@$(BIN)/python scripts/soak_pipeline.py $(SOAK)
 
-soak-hostile: setup-dev ## odd data, files, triggers and producers for 30 minutes beside innocent triggers; SOAK="--seed 1 --minutes 5"
+soak-hostile: setup-dev ## run malformed data, files, triggers and producers beside healthy triggers for 30 minutes; SOAK="--seed 1 --minutes 5"
 	@$(BIN)/python scripts/soak_hostile.py $(SOAK)
 
-simulate-year: setup-dev ## days at 1 GB, 10,000 files and 864,000 task runs, with retention: nothing may grow; YEAR="--days 30 --database postgresql"
+simulate-year: setup-dev ## simulate days of 1 GB, 10,000 files and 864,000 task runs with retention, and check that nothing grows; YEAR="--days 30 --database postgresql"
 	@$(BIN)/python scripts/simulate_year.py $(YEAR)
 
-soak-ordering: setup-dev ## 10,000 generated histories through every home of the ordering; ORDERING="--home sqlite --seed 7"
+soak-ordering: setup-dev ## run 10,000 generated histories in each ordering store; ORDERING="--home sqlite --seed 7"
 	@$(BIN)/python scripts/soak_ordering.py $(ORDERING)
 
-record-contract: setup-dev ## record what the description of the execution API promises, after a change that is meant
+record-contract: setup-dev ## record the contract of the execution API, after an intended change
 	@$(BIN)/python scripts/record_contract.py
 
-fuzz-api: setup-dev ## FUZZ (200) requests for each call of the api that its description allows, or nearly does
+fuzz-api: setup-dev ## send FUZZ (200) valid and nearly valid requests to each call of the API
 	@for database in sqlite postgresql; do \
 	  FUZZ_DATABASE=$$database FUZZ_EXAMPLES=$(FUZZ) $(BIN)/pytest -q --timeout 3600 tests/integration/execution_api/test_fuzz.py || exit 1; done
 
-bench-streams: setup-dev .venv-bench/.set-up ## shared streams against Airflow's, as JSON; BENCH="--long" for the long memory run
+bench-streams: setup-dev .venv-bench/.set-up ## compare shared streams with Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)
 
-bench-control: setup-dev ## the api under load on both databases, claims, takeovers, 20,000 idle triggers, as JSON; BENCH="--only stored"
+bench-control: setup-dev ## measure the API under load on both databases, leases, takeovers and 20,000 idle triggers, as JSON; BENCH="--only stored"
 	@$(BIN)/python -m bench.control $(BENCH)
 
 .venv-bench/.set-up: requirements/bench-airflow.lock | setup-dev
@@ -102,7 +102,7 @@ bench-control: setup-dev ## the api under load on both databases, claims, takeov
 	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv-bench/bin/python $<
 	@touch $@
 
-bench-ordering: setup-dev .venv-bench-prefect/.set-up ## causal ordering against Prefect's, as JSON; BENCH="--only core sql"
+bench-ordering: setup-dev .venv-bench-prefect/.set-up ## compare causal ordering with Prefect's, as JSON; BENCH="--only core sql"
 	@$(BIN)/python -m bench.ordering $(BENCH)
 
 .venv-bench-prefect/.set-up: requirements/bench-prefect.lock | setup-dev
@@ -114,16 +114,16 @@ bench-ordering: setup-dev .venv-bench-prefect/.set-up ## causal ordering against
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra demo
 
-lock: setup-dev ## pin again what pyproject.toml asks for
+lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) --extra delta --group dev -o requirements/dev.lock
 	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) -c requirements/dev.lock -o requirements/run.lock
 	@$(COMPILE) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
 	@$(COMPILE) requirements/java.in -o requirements/java.lock
 
-clean: ## remove what the demo, the tests and the docs made
+clean: ## remove the output of the demo, the tests and the docs
 	@rm -rf headrace-demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 
-setup-run: ## install Headrace into .venv, without the tools of development
+setup-run: ## install Headrace into .venv, without development tools
 	@$(PYTHON) scripts/bootstrap.py run
 
 setup-dev:

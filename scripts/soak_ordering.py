@@ -1,4 +1,4 @@
-"""Runs generated histories, each named by its seed, through every home of the ordering, then the long cases at their full size.
+"""Run generated histories, each named by its seed, in every ordering store, then the long cases at their full size.
 
 python scripts/soak_ordering.py --help
 """
@@ -26,13 +26,13 @@ from support.ordering.events import LOOKBACK, POLICY, WIDE, Handling, Subscriber
 from support.ordering.stores import KernelHome, SqlScopes
 
 SHARES: Final = {"memory": 40, "kernel": 40, "sqlite": 15, "postgresql": 5}
-"""How many of a hundred histories each home gets."""
+"""The percentage of histories for each store."""
 SLICES: Final = (1, 2, 5, releases.RELEASED_EVENTS)
-"""How many events one transaction releases, by turns; the long cases have the last."""
+"""Values of the maximum number of events that one transaction releases, used in turn. The long cases use the last."""
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested histories."""
     asked = _arguments()
     kinds = [asked.home] if asked.home else list(SHARES)
     total, begun = 0, monotonic()
@@ -51,13 +51,13 @@ def main() -> None:
 
 
 def _soak(kind: str, scopes: SqlScopes, first: int, number: int) -> int:
-    """Run histories through one home; return how many, or end with the seed of the one that broke the law."""
+    """Run histories in one store; return their number, or exit with the seed of a violation."""
     begun = monotonic()
     for seed in range(first, first + number):
         try:
             _one(kind, scopes, seed)
         except Exception:
-            print(f"✗ {kind}: seed {seed}; again: python scripts/soak_ordering.py --home {kind} --seed {seed}", flush=True)
+            print(f"✗ {kind}: seed {seed}; to repeat: python scripts/soak_ordering.py --home {kind} --seed {seed}", flush=True)
             raise
     print(f"✓ {kind:<10} seeds {first:,} to {first + number - 1:,} in {monotonic() - begun:.0f} s", flush=True)
     return number
@@ -77,7 +77,7 @@ def _home(kind: str, scopes: SqlScopes, policy: DeliveryPolicy, lookback: int) -
 
 
 def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
-    """Run the history of one seed: twice where a home hands out claims, first with one worker and then with several who are careless."""
+    """Run the history of one seed: twice for a store with claims, first with one worker and then with several workers that fail."""
     releases.RELEASED_EVENTS = SLICES[seed % len(SLICES)]  # type: ignore[misc]
     chance = Random(seed)
     most = chance.choice([6, 14, 14, 60])
@@ -90,12 +90,12 @@ def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Generated histories through every home of the ordering.")
-    parser.add_argument("--histories", type=int, default=10_000, help="how many, over all homes (%(default)s)")
+    parser = argparse.ArgumentParser(description="Run generated histories in every ordering store.")
+    parser.add_argument("--histories", type=int, default=10_000, help="number of histories in all stores (%(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (%(default)s)")
-    parser.add_argument("--seed", type=int, help="only this one, again")
-    parser.add_argument("--home", choices=list(SHARES), help="only this home")
-    parser.add_argument("--dir", type=Path, help="folder for the databases' files")
+    parser.add_argument("--seed", type=int, help="run only the history of this seed")
+    parser.add_argument("--home", choices=list(SHARES), help="run only this store")
+    parser.add_argument("--dir", type=Path, help="folder for the database files")
     return parser.parse_args()
 
 

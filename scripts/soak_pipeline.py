@@ -29,13 +29,13 @@ from support.pipelines.rivals import fight
 
 
 def main() -> int:
-    """Run what was asked for; return 0 if the tables are exact and each phase was hit often enough."""
+    """Run the soak test; return 0 if the tables are exact and the kills covered each phase often enough."""
     asked = _arguments()
     again = f"scripts/soak_pipeline.py --seed {asked.seed} --events {asked.events} --kills {asked.kills}"
     again += f" --rivals {asked.rivals}" if asked.rivals else ""
     again += " --power-cuts" if asked.power_cuts else ""
     if asked.power_cuts and (lacking := missing()):
-        print(f"--power-cuts cannot be: {lacking}.", file=sys.stderr)
+        print(f"error: --power-cuts is not possible: {lacking}.", file=sys.stderr)
         return 2
     print(f"--- {again}", file=sys.stderr, flush=True)
     began = time.monotonic()
@@ -53,10 +53,10 @@ def main() -> int:
             told = soak(folder, shape, asked.seed, say, 60 * asked.minutes, volume)
     except (AssertionError, OSError):
         traceback.print_exc()
-        print(f"FAILED, kept in {folder}; again: {again}", file=sys.stderr, flush=True)
+        print(f"FAILED, files in {folder}; to repeat: {again}", file=sys.stderr, flush=True)
         return 1
     if told is None:
-        print(f"not done yet; goes on with: {again} --folder {folder}", file=sys.stderr, flush=True)
+        print(f"not finished; continue with: {again} --folder {folder}", file=sys.stderr, flush=True)
         return 75
     shutil.rmtree(folder)
     if asked.json:
@@ -88,20 +88,20 @@ def _judge_rivals(asked: argparse.Namespace, told: dict[str, Any], folder: Path)
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=1_000_000, help="how many different events are sent (%(default)s)")
-    parser.add_argument("--kills", type=int, default=20, help="how often the pipeline is killed (%(default)s)")
+    parser.add_argument("--events", type=int, default=1_000_000, help="number of different events (%(default)s)")
+    parser.add_argument("--kills", type=int, default=20, help="number of kills of the pipeline (%(default)s)")
     parser.add_argument(
         "--rivals",
         type=int,
         default=0,
-        help="let so many drivers fight for the scope; --kills is then the number of faults (0: one driver)",
+        help="number of drivers that compete for the scope; --kills is then the number of faults (0: one driver)",
     )
     parser.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
     parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="what all follows from")
-    parser.add_argument("--json", action="store_true", help="print what happened as JSON")
-    parser.add_argument("--minutes", type=float, default=1e6, help="then stop, to be gone on with later (exit code 75)")
-    parser.add_argument("--folder", type=Path, help="where the database and the tables are; a run that was stopped goes on there")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed of all random choices")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop after this time, to continue later (exit code 75)")
+    parser.add_argument("--folder", type=Path, help="folder of the database and the tables; continues a stopped run")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The scenarios of shared streams, long: hundreds of kills, a hundred thousand events with an api in trouble, a burst of as many.
+"""Run the scenarios of shared streams for long: hundreds of kills, 100,000 events during API failures, a burst of 100,000 messages.
 
 Each is a test of `tests/acceptance`, run with larger numbers and a seed of its own. Stops at the first failure, and
 prints what runs it again.
@@ -24,14 +24,14 @@ OTHERS = [str(TESTS / f"test_scenario_{name}.py") for name in ("stuck", "restart
 
 
 def main() -> int:
-    """Run what was asked for; return 0 if nothing was lost or repeated."""
+    """Run the requested scenarios; return 0 if no event was lost or repeated."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="how often the triggerer is killed")
-    parser.add_argument("--at-once", type=int, default=20, help="kills of one deployment, before the verdict")
-    parser.add_argument("--events", type=int, default=100_000, help="events with an api in trouble")
+    parser.add_argument("--kills", type=int, default=200, help="number of kills of the triggerer")
+    parser.add_argument("--at-once", type=int, default=20, help="kills of one deployment before its check")
+    parser.add_argument("--events", type=int, default=100_000, help="events during API failures")
     parser.add_argument("--burst", type=int, default=100_000, help="messages in one burst")
-    parser.add_argument("--rounds", type=int, default=5, help="how often the other scenarios are run")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="what all other seeds follow from")
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions of the other scenarios")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed that determines all other seeds")
     asked = parser.parse_args()
     print(f"soak-streams: --seed {asked.seed}", flush=True)
     chance = random.Random(asked.seed)
@@ -47,12 +47,12 @@ def main() -> int:
     for tests, sizes in runs:
         if not one_run(tests, {f"SCENARIO_{name}": str(value) for name, value in sizes.items()}):
             return 1
-    print("soak-streams: nothing lost, nothing twice", flush=True)
+    print("soak-streams: no event lost or repeated", flush=True)
     return 0
 
 
 def one_run(tests: list[str], sizes: dict[str, str]) -> bool:
-    """Run tests with these sizes and say how it went; what they left behind stays only if one failed."""
+    """Run tests with these sizes and print the result. Their files are deleted unless a test failed."""
     folder = Path(mkdtemp(prefix="headrace-soak-"))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={folder / 'runs'}", *tests]
     again = " ".join([*(f"{name}={value}" for name, value in sizes.items()), *command])
@@ -64,7 +64,7 @@ def one_run(tests: list[str], sizes: dict[str, str]) -> bool:
     what = " ".join(Path(test).name for test in tests)
     print(f"{what} {sizes or ''}: {'held' if done.returncode == 0 else 'FAILED'} in {time.monotonic() - began:.0f} s", flush=True)
     if done.returncode != 0:
-        print(f"{text[-6000:]}\nkept in {folder}; again: {again}", flush=True)
+        print(f"{text[-6000:]}\nfiles in {folder}; to repeat: {again}", flush=True)
         return False
     shutil.rmtree(folder)
     return True

@@ -51,7 +51,7 @@ def interpreter(version: str) -> str | None:
 
 
 def environment(version: str, python: str) -> Path:
-    """Make or renew the environment of `version` where the lock has changed; return its interpreter."""
+    """Create the environment of `version`, or update it if the lock has changed; return its interpreter."""
     folder = ROOT / f".venv-{version}"
     stamp, marker = hashlib.sha256(LOCK.read_bytes()).hexdigest(), folder / ".headrace-set-up"
     made = folder / "bin" / "python"

@@ -1,4 +1,4 @@
-"""What claiming costs with 10,000 triggers registered and three triggerers asking."""
+"""Measure lease requests of three triggerers with 10,000 registered triggers."""
 
 from __future__ import annotations
 

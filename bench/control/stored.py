@@ -26,11 +26,11 @@ from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, Load
 
 Form: TypeAlias = Literal["batch", "single"]
 Body: TypeAlias = Callable[[int, int], bytes]
-"""Makes the request that stores so many events, the first with this number."""
+"""Returns the request that stores a number of events, the first with the given number."""
 
 BATCH: Final = 1_000
 CONNECTIONS: Final[dict[Form, int]] = {"batch": 4, "single": 32}
-"""How many requests are under way at once."""
+"""Number of concurrent requests."""
 
 GOALS: Final[dict[tuple[str, Form], int]] = {("sqlite", "batch"): 20_000, ("postgresql", "batch"): 10_000, ("sqlite", "single"): 1_500}
 PAYLOAD: Final = msgspec.json.encode({"carrier": "UA", "origin": "EWR", "dest": "IAH", "dep_delay": 2, "pad": "x" * 80}).decode()

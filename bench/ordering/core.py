@@ -1,4 +1,4 @@
-"""The pure core: events a second by processor time, in batches as a log gives them."""
+"""The pure core: events a second by processor time, in batches of a log."""
 
 from __future__ import annotations
 

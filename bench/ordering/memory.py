@@ -1,4 +1,4 @@
-"""How much the processes of a run hold at most."""
+"""Measure the peak memory of the processes of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pruning costs on SQLite: how long a piece of it holds the writers' lock, and how that shows in appends beside it."""
+"""Measure pruning on SQLite: how long one slice holds the writers' lock, and the delay of concurrent appends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APPENDS: Final = 200
 
 
 def measure(events: int = 200_000) -> dict[str, Any]:
-    """Return what it cost to forget half of a log of so many events while others append."""
+    """Return the cost of pruning half of a log of `events` events during concurrent appends."""
     load = os.getloadavg()[0]
     with TemporaryDirectory(prefix="bench-pruning-") as folder:
         path = Path(folder) / "log.db"

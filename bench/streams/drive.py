@@ -14,7 +14,7 @@ from bench.streams.feed import Feed
 
 KEY: Final = "bench"
 LONGEST: Final = 300.0
-"""Seconds after which a load is given up."""
+"""Maximum seconds of one load."""
 
 
 class Trigger(Protocol):

@@ -1,4 +1,4 @@
-"""Both sides as processes that are asked in turn."""
+"""Run both sides as processes, and send them requests in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several rounds of one measurement come to."""
+"""Summarize several rounds of one measurement."""
 
 from __future__ import annotations
 
