@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-year test test-rest test-all check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,7 +29,14 @@ test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos,
 	@$(PYTEST) -m "not ($(QUICK))"
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-test-all: test test-rest ## run all checks and all tests
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka through Maven, kfake through Go
+	@scripts/brokers/kafka.sh setup
+	@scripts/brokers/kfake.sh setup
+
+test-brokers: setup-brokers ## run the tests on real brokers
+	@HEADRACE_REQUIRE_BROKERS=1 $(BIN)/pytest -q -n 2 --dist loadgroup -m brokers
+
+test-all: test test-rest test-brokers ## run all checks and all tests
 
 check: setup-dev ## check types, style, words, layout, import contracts, reference pages and docs, two at a time
 	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-words check-layout check-imports check-reference check-docs
@@ -113,9 +120,10 @@ bench-ordering: setup-dev .venv-bench-prefect/.set-up ## compare causal ordering
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra demo
+DEV_EXTRAS := $(EXTRAS) --extra delta --extra kafka
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
-	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) --extra delta --group dev -o requirements/dev.lock
+	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock
 	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) -c requirements/dev.lock -o requirements/run.lock
 	@$(COMPILE) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
 	@$(COMPILE) requirements/java.in -o requirements/java.lock

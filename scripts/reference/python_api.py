@@ -16,6 +16,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
         "The source of messages. See [Upstreams](../guides/upstreams.md).",
         (
             "Directory",
+            "Kafka",
             "Queue",
             "QueueWriter",
             "Memory",

@@ -14,6 +14,7 @@ from headrace.errors import EventArrivedEarly as EventArrivedEarly
 from headrace.project import Project as Project
 from headrace.project import load_project as load_project
 from headrace.sources.directory.upstream import Directory as Directory
+from headrace.sources.kafka.upstream import Kafka as Kafka
 from headrace.sources.memory.upstream import Memory as Memory
 from headrace.sources.queue.upstream import Queue as Queue
 from headrace.sources.queue.writer import QueueWriter as QueueWriter

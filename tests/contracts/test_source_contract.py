@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headrace.testing import Broker, SourceContract
-from support.sources.brokers import FolderBroker, MemoryBroker, QueueBroker
+from support.processes.kafka import shared
+from support.sources.brokers import FolderBroker, KafkaBroker, MemoryBroker, QueueBroker
 
 
 class TestDirectory(SourceContract):
@@ -21,3 +24,18 @@ class TestQueue(SourceContract):
 class TestMemory(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return MemoryBroker(folder)
+
+
+@pytest.mark.brokers
+@pytest.mark.xdist_group("kafka")
+class TestKafka(SourceContract):
+    def make_broker(self, folder: Path) -> Broker:
+        return KafkaBroker(shared("kafka"))
+
+
+@pytest.mark.xdist_group("kfake")
+class TestKafkaOnKfake(SourceContract):
+    many = 20_000
+
+    def make_broker(self, folder: Path) -> Broker:
+        return KafkaBroker(shared("kfake"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -9,11 +11,13 @@ from typing import ClassVar
 import msgspec
 
 from headrace.sources.directory.upstream import Directory
+from headrace.sources.kafka.upstream import Kafka
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
+from support.processes.kafka import KafkaServer, connection_variable
 
 
 class FolderBroker(Broker):
@@ -71,3 +75,29 @@ class MemoryBroker(Broker):
 
     def close(self) -> None:
         self._memory.clear()
+
+
+class KafkaBroker(Broker):
+    """A topic of its own. A lane is a partition; a new one is added for each lane that a test names."""
+
+    def __init__(self, server: KafkaServer, **settings: str) -> None:
+        self._server = server
+        self._topic = server.create_topic()
+        self._partitions: dict[str, int] = {}
+        self._connection = f"kafka_{secrets.token_hex(4)}"
+        options = "&".join(f"{name}={value}" for name, value in settings.items())
+        os.environ[connection_variable(self._connection)] = f"kafka://{server.address}?topic.metadata.refresh.interval.ms=200&{options}"
+
+    def send(self, lane: str, messages: Sequence[bytes]) -> None:
+        if lane not in self._partitions:
+            self._partitions[lane] = len(self._partitions)
+            if len(self._partitions) > 1:
+                self._server.add_partitions(self._topic, len(self._partitions))
+        self._server.send(self._topic, messages, self._partitions[lane])
+
+    def upstream(self) -> Upstream:
+        return Kafka(self._topic, connection=self._connection, group=self._topic)
+
+    def close(self) -> None:
+        del os.environ[connection_variable(self._connection)]
+        self._server.delete_topic(self._topic)

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any, Final
 
+import structlog
+
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.testing.contract.reading import READ_TIMEOUT_SECONDS
 from headrace.triggers.upstream import Upstream, load_upstream
@@ -77,4 +79,5 @@ def _print(value: object) -> None:
 
 
 if __name__ == "__main__":
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout has the numbers
     asyncio.run(_read(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))

@@ -1,0 +1,118 @@
+# Functions of all scripts in this folder. Source it.
+#
+#   NAME.sh setup            install the server, pinned, through Maven or Go
+#   NAME.sh start [PORT]     start it on loopback and print its address; without PORT, or with 0, on a free port
+#   NAME.sh stop             end the process that `start` began, and keep its data
+#   NAME.sh kill             end that process with SIGKILL, and keep its data
+#   NAME.sh wipe             stop it and delete its data
+#
+# A server keeps its port until `wipe`, because clients learn its address.
+#
+# Environment:
+#   HEADRACE_BROKERS         the folder of the installed servers (default: .brokers in the project)
+#   HEADRACE_BROKER_DATA     the folder of the data (default: data in the folder above)
+#   HEADRACE_BROKER_INSTANCE the name of one of several servers of a kind (default: 0)
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+HEADRACE_BROKERS=${HEADRACE_BROKERS:-$(cd "$HERE/../.." && pwd)/.brokers}
+HEADRACE_BROKER_DATA=${HEADRACE_BROKER_DATA:-$HEADRACE_BROKERS/data}
+HEADRACE_BROKER_INSTANCE=${HEADRACE_BROKER_INSTANCE:-0}
+
+install_folder() { echo "$HEADRACE_BROKERS/$1"; }
+data_folder() { echo "$HEADRACE_BROKER_DATA/$1-$HEADRACE_BROKER_INSTANCE"; }
+
+need_program() {                                     # need_program PROGRAM HINT
+  command -v "$1" >/dev/null && return
+  echo "error: $1 is not installed. $2" >&2
+  exit 3
+}
+
+free_port() {
+  python3 - <<'P'
+import socket
+with socket.socket() as one:
+    one.bind(("127.0.0.1", 0))
+    print(one.getsockname()[1])
+P
+}
+
+choose_port() {                                      # choose_port FOLDER [PORT]: the port of the last start, else PORT, else a free one
+  if [ ! -f "$1/port" ]; then
+    mkdir -p "$1"
+    if [ "${2:-0}" = 0 ]; then free_port >"$1/port"; else echo "$2" >"$1/port"; fi
+  fi
+  cat "$1/port"
+}
+
+wait_for_port() {                                    # wait_for_port PORT PID SECONDS
+  python3 - "$@" <<'P'
+import os, socket, sys, time
+port, pid, limit = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+end = time.monotonic() + limit
+while time.monotonic() < end:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        sys.exit("error: the server ended during its start. Read its log.")
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        sys.exit(0)
+    except OSError:
+        time.sleep(0.05)
+sys.exit(f"error: the server does not listen on port {port} after {limit:g} s. Read its log.")
+P
+}
+
+start_process() {                                    # start_process NAME COMMAND...: in a process group of its own
+  local folder; folder=$(data_folder "$1"); shift
+  mkdir -p "$folder"
+  setsid "$@" >>"$folder/log" 2>&1 </dev/null &
+  echo $! >"$folder/pid"
+}
+
+is_running() {                                       # is_running NAME: whether the process of `start_process` runs
+  local file; file="$(data_folder "$1")/pid"
+  [ -f "$file" ] && kill -0 "$(cat "$file")" 2>/dev/null
+}
+
+process_id() { cat "$(data_folder "$1")/pid"; }
+
+end_process() {                                      # end_process NAME [SIGNAL]: only the process of `start_process`
+  local file pid; file="$(data_folder "$1")/pid"
+  [ -f "$file" ] || return 0
+  pid=$(cat "$file")
+  if kill "-${2:-TERM}" "$pid" 2>/dev/null; then
+    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    kill -KILL "$pid" 2>/dev/null || true
+  fi
+  rm -f "$file"
+}
+
+maven_jars() {                                       # maven_jars FOLDER GROUP:ARTIFACT:VERSION...: with what they need, in FOLDER/jars
+  local folder=$1 dependencies= group artifact version; shift
+  mkdir -p "$folder"
+  for coordinate in "$@"; do
+    IFS=: read -r group artifact version <<<"$coordinate"
+    dependencies+="<dependency><groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version></dependency>"
+  done
+  cat >"$folder/pom.xml" <<X
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>headrace</groupId><artifactId>broker</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>$dependencies</dependencies></project>
+X
+  # Under another name until it is complete, so that a broken download is not mistaken for an installed server.
+  (cd "$folder" && mvn -q -B -ntp dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars.part)
+  mv "$folder/jars.part" "$folder/jars"
+}
+
+run_command() {                                      # run_command NAME COMMAND [ARGUMENT]
+  local name=$1 command=${2:-}; shift; shift || true
+  case $command in
+    setup) setup "$@" ;;
+    start) if is_running "$name"; then echo "127.0.0.1:$(cat "$(data_folder "$name")/port")"; else start "$@"; fi ;;
+    stop) end_process "$name" ;;
+    kill) end_process "$name" KILL ;;
+    wipe) end_process "$name"; rm -rf "$(data_folder "$name")" ;;
+    *) echo "usage: $0 setup | start [PORT] | stop | kill | wipe" >&2; exit 2 ;;
+  esac
+}

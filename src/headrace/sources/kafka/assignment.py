@@ -1,0 +1,120 @@
+"""The offsets at which the partitions of an assignment are read, and what was deleted before it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from headrace.errors import StreamError
+from headrace.sources.kafka.client import KafkaClient, OffsetRange
+from headrace.sources.kafka.commit_note import CommitNote, parse_note
+from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, TopicPartitionKey
+from headrace.sources.kafka.start import Start
+
+log = structlog.get_logger(__name__)
+
+MAX_REPORTED_GAPS: Final = 1_000
+
+
+class Assignment:
+    """Decides where the partitions of one stream begin. `gaps` has what the broker deleted before it was read, by lane.
+
+    `start` counts only for the first reading of the group. A partition that is added later begins at its earliest message.
+    """
+
+    def __init__(self, client: KafkaClient, partitions: Partitions, start: Start) -> None:
+        self._client = client
+        self._partitions = partitions
+        self._start = start
+        self.gaps: dict[str, str] = {}
+        self.notes: list[CommitNote] = []
+
+    def begin(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, int]:
+        """Add the partitions to those of the stream. Return the offset at which each is read.
+
+        Raises:
+            StreamError: The brokers do not answer, or a topic was deleted meanwhile.
+        """
+        birthmarks = self._client.birthmarks(key.topic for key in keys)
+        for key in keys:
+            if key.topic not in birthmarks:
+                raise StreamError(f"Topic {key.topic!r} was deleted while its partitions were assigned.")
+        commits = {key: (offset, parse_note(text)) for key, (offset, text) in self._client.committed(keys).items()}
+        offsets: dict[TopicPartitionKey, int] = {}
+        unknown: list[TopicPartitionKey] = []
+        for key in keys:
+            known, birthmark = self._partitions.get(key), birthmarks[key.topic]
+            if known is not None and known.birthmark == birthmark:
+                offsets[key] = known.assign(_own_offset(commits[key], birthmark))
+            else:
+                unknown.append(key)
+        for partition in self._added(unknown, birthmarks, commits):
+            self._partitions.add(partition)
+            offsets[partition.key] = partition.delivered + 1
+        self.notes = [note for _, note in commits.values()]
+        return offsets
+
+    def _added(
+        self,
+        keys: Sequence[TopicPartitionKey],
+        birthmarks: Mapping[str, str | None],
+        commits: Mapping[TopicPartitionKey, tuple[int, CommitNote]],
+    ) -> list[Partition]:
+        if not keys:
+            return []
+        ranges = self._client.ranges(keys)
+        own = {key: _own_offset(commits[key], birthmarks[key.topic]) for key in keys}
+        is_first = not any(True for _ in self._partitions) and all(offset < 0 for offset, _ in commits.values())
+        starts = self._starts(keys, ranges) if is_first else {key: ranges[key].low for key in keys}
+        partitions = []
+        for key in keys:
+            committed, (low, high) = own[key], ranges[key]
+            begin = starts[key] if committed < 0 else min(max(committed, low), high)
+            partition = Partition(key, birthmarks[key.topic], begin, committed)
+            partition.end = high
+            if 0 <= committed < low:
+                self._report(partition, committed, low - 1, "The broker deleted them before they were read: the retention is too short.")
+            elif committed > high:
+                self._report(partition, high, committed - 1, "They were read, and the broker has lost them.")
+            partitions.append(partition)
+        return partitions
+
+    def _report(self, partition: Partition, first: int, last: int, reason: str) -> None:
+        log.error("messages lost at the broker", lane=partition.lane, first=first, last=last, reason=reason)
+        if len(self.gaps) < MAX_REPORTED_GAPS:
+            self.gaps[partition.lane] = f"Messages {first} to {last} are missing. {reason}"
+
+    def _starts(self, keys: Sequence[TopicPartitionKey], ranges: Mapping[TopicPartitionKey, OffsetRange]) -> dict[TopicPartitionKey, int]:
+        """Return the offsets at which the first reading of the group begins."""
+        start = self._start
+        if start == "latest":
+            return {key: ranges[key].high for key in keys}
+        if isinstance(start, datetime):
+            at = self._client.offsets_at(keys, start)
+            return {key: at[key] if at[key] >= 0 else ranges[key].high for key in keys}
+        if isinstance(start, Mapping):
+            return {key: _within(start.get(key.topic, {}).get(key.number, 0), ranges[key]) for key in keys}
+        return {key: ranges[key].low for key in keys}
+
+
+def recreated(partitions: Collection[Partition], birthmarks: Mapping[str, str | None]) -> set[str]:
+    """Return the topics that were deleted and created again, by their present birthmarks. A missing topic is not among them."""
+    return {
+        partition.key.topic
+        for partition in partitions
+        if partition.key.topic in birthmarks and birthmarks[partition.key.topic] != partition.birthmark
+    }
+
+
+def _within(offset: int, range: OffsetRange) -> int:
+    return min(max(offset, range.low), range.high)
+
+
+def _own_offset(commit: tuple[int, CommitNote], birthmark: str | None) -> int:
+    """Return the committed offset, or NO_OFFSET if there is none or if it is one of an earlier topic of this name."""
+    offset, note = commit
+    is_foreign = birthmark is not None and note.topic is not None and note.topic != birthmark
+    return NO_OFFSET if offset < 0 or is_foreign else offset

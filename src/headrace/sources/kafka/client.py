@@ -1,0 +1,190 @@
+"""The client library, imported when a stream opens, and the calls of it that block for a bounded time."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from logging import getLogger
+from typing import Any, Final, NamedTuple, TypeVar
+
+from headrace.errors import UpstreamError
+from headrace.sources.kafka.broker_errors import REJECTED, TRANSIENT, cause, described, described_exception
+from headrace.sources.kafka.partitions import TopicPartitionKey
+from headrace.sources.kafka.settings import uses_new_protocol
+
+REQUEST_SECONDS: Final = 10.0
+OPEN_SECONDS: Final = 30.0
+ATTEMPT_SECONDS: Final = 1.0
+BIRTHMARK_DIGITS: Final = 12
+ASSIGNORS: Final = ("roundrobin,range", "range,roundrobin")
+
+R = TypeVar("R")
+
+
+class OffsetRange(NamedTuple):
+    """The first offset of a partition, and the one after its last."""
+
+    low: int
+    high: int
+
+
+def load_library() -> Any:
+    """Return the module `confluent_kafka`. Raises `UpstreamError` if it is not installed."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise UpstreamError(
+            f"Kafka cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[kafka]'"
+        ) from error
+    return confluent_kafka
+
+
+class KafkaClient:
+    """A consumer and the requests about its topics. Blocking: all calls from one thread.
+
+    `on_error` gets each `KafkaError` of the connection, from within other calls. `is_stopped` ends retries.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        connect_settings: Mapping[str, Any],
+        *,
+        on_error: Callable[[Any], None],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self.library = load_library()
+        self._is_stopped = is_stopped
+        self._on_error = on_error
+        self._rejection: Any = None
+        # Without a logger, librdkafka writes to stderr. Errors come to `on_error` as well.
+        logger = getLogger("headrace.kafka.librdkafka")
+        self._admin: Any = None
+        try:
+            self._admin = self.library.admin.AdminClient(dict(connect_settings) | {"logger": logger, "error_cb": self._note_error})
+            assignor = {} if uses_new_protocol(settings) else {"partition.assignment.strategy": self._assignor(str(settings["group.id"]))}
+            self.consumer: Any = self.library.Consumer(dict(settings) | assignor | {"logger": logger, "error_cb": self._note_error})
+        except self.library.KafkaException as error:
+            raise described_exception("The connection cannot be used", error) from None
+
+    def _assignor(self, group: str) -> str:
+        """Return the assignors to offer: first the one that the group does not use now.
+
+        A static member that replaces another gets its old partitions without a rebalance, and is not the leader that would see new ones.
+        The other assignor forces a rebalance. For a single member, both assign all partitions.
+        """
+        what = f"The group {group!r} cannot be read"
+        return ASSIGNORS[0] if self._retried(what, lambda: self._present_assignor(group)) == "range" else ASSIGNORS[1]
+
+    def _present_assignor(self, group: str) -> str | None:
+        try:
+            description = self._admin.describe_consumer_groups([group], request_timeout=ATTEMPT_SECONDS * 3)[group].result(REQUEST_SECONDS)
+        except self.library.KafkaException as error:
+            if error.args[0].name() == "GROUP_ID_NOT_FOUND":
+                return None
+            raise
+        return str(description.partition_assignor)
+
+    def topics(self) -> set[str]:
+        """Return the names of all topics that this user may see. Retries while the cluster does not answer, for OPEN_SECONDS."""
+        metadata = self._retried("The topics cannot be listed", lambda: self.consumer.list_topics(timeout=ATTEMPT_SECONDS))
+        return {name for name, topic in metadata.topics.items() if topic.error is None}
+
+    def topic_error(self, topic: str) -> Any:
+        """Return the `KafkaError` for which a topic cannot be read, or None."""
+        metadata = self._retried(f"Topic {topic!r} cannot be read", lambda: self.consumer.list_topics(topic, timeout=ATTEMPT_SECONDS))
+        return metadata.topics[topic].error
+
+    def birthmarks(self, topics: Iterable[str]) -> dict[str, str | None]:
+        """Return a part of the id of each topic, or None where the cluster has no ids. A topic that does not exist is left out."""
+        names = sorted(set(topics))
+        return self._retried("The ids of the topics cannot be read", lambda: self._birthmarks(names)) if names else {}
+
+    def _birthmarks(self, names: list[str]) -> dict[str, str | None]:
+        futures = self._admin.describe_topics(self.library.TopicCollection(names), request_timeout=ATTEMPT_SECONDS * 3)
+        birthmarks: dict[str, str | None] = {}
+        for name, future in futures.items():
+            try:
+                id = _digits(future.result(REQUEST_SECONDS).topic_id)
+            except self.library.KafkaException as error:
+                if error.args[0].code() == self.library.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                if error.args[0].code() != self.library.KafkaError.UNSUPPORTED_VERSION:
+                    raise
+                id = None
+            birthmarks[name] = id
+        return birthmarks
+
+    def committed(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+        """Return the committed offset of each partition, or a negative number if it has none, with the note beside it."""
+        partitions = [self.library.TopicPartition(key.topic, key.number) for key in keys]
+        rows = self._retried(
+            "The committed offsets cannot be read", lambda: self.consumer.committed(partitions, timeout=ATTEMPT_SECONDS * 3)
+        )
+        for row in rows:
+            if row.error is not None:
+                raise described_exception(
+                    f"The committed offset of {row.topic}/{row.partition} cannot be read", self.library.KafkaException(row.error)
+                )
+        return {TopicPartitionKey(row.topic, row.partition): (row.offset, row.metadata) for row in rows}
+
+    def ranges(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, OffsetRange]:
+        """Return the first and the end offset of each partition, with one request to each broker for either."""
+        admin = self.library.admin
+        lows = self._retried("The first offsets cannot be read", lambda: self._offsets(keys, admin.OffsetSpec.earliest()))
+        highs = self._retried("The end offsets cannot be read", lambda: self._offsets(keys, admin.OffsetSpec.latest()))
+        return {key: OffsetRange(lows[key], highs[key]) for key in keys}
+
+    def _offsets(self, keys: Sequence[TopicPartitionKey], spec: Any) -> dict[TopicPartitionKey, int]:
+        requests = {self.library.TopicPartition(key.topic, key.number): spec for key in keys}
+        futures = self._admin.list_offsets(requests, request_timeout=ATTEMPT_SECONDS * 3) if requests else {}
+        return {TopicPartitionKey(row.topic, row.partition): future.result(REQUEST_SECONDS).offset for row, future in futures.items()}
+
+    def offsets_at(self, keys: Sequence[TopicPartitionKey], time: datetime) -> dict[TopicPartitionKey, int]:
+        """Return the offset of the first message at or after a time, by partition. It is negative where there is none."""
+        milliseconds = int(time.timestamp() * 1000)
+        partitions = [self.library.TopicPartition(key.topic, key.number, milliseconds) for key in keys]
+        rows = self._retried(
+            "The offsets of the start cannot be read", lambda: self.consumer.offsets_for_times(partitions, timeout=ATTEMPT_SECONDS * 3)
+        )
+        return {TopicPartitionKey(row.topic, row.partition): row.offset for row in rows}
+
+    def known_end(self, key: TopicPartitionKey) -> int | None:
+        """Return the end offset of a partition as of the client's last fetch, or None. Does not block."""
+        offsets = self.consumer.get_watermark_offsets(self.library.TopicPartition(key.topic, key.number), cached=True)
+        return None if offsets is None or offsets[1] < 0 else int(offsets[1])
+
+    def close(self) -> None:
+        """Close the consumer. A static member stays in its group, so that the next reader replaces it at once."""
+        consumer, self.consumer, self._admin = self.consumer, None, None  # the client frees its threads with the last reference
+        consumer.close()
+
+    def _note_error(self, error: Any) -> None:
+        if error.name() in REJECTED:
+            self._rejection = error
+        self._on_error(error)
+
+    def _retried(self, what: str, request: Callable[[], R]) -> R:
+        """Return the result of a request. It is repeated while the cluster does not answer, for OPEN_SECONDS."""
+        until = time.monotonic() + OPEN_SECONDS
+        while True:
+            try:
+                return request()
+            except self.library.KafkaException as error:
+                kafka_error = cause(error)
+                transient = kafka_error is not None and (kafka_error.retriable() or kafka_error.name() in TRANSIENT)
+                if self._rejection is not None:
+                    raise described(what, self._rejection) from None
+                if not transient or self._is_stopped() or time.monotonic() > until:
+                    raise described_exception(what, error) from None
+                time.sleep(0.1)
+
+
+def _digits(topic_id: Any) -> str | None:
+    """Return the first digits of the id of a topic, or None if it has none. The client prints ids in Base64."""
+    text = str(topic_id).translate(str.maketrans("-_", "+/")).rstrip("=")
+    digits = b64decode(text + "=" * (-len(text) % 4)).hex()
+    return digits[:BIRTHMARK_DIGITS] if digits.strip("0") else None

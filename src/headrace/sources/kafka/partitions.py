@@ -1,0 +1,166 @@
+"""The partitions of one stream: their delivered, answered and committed offsets. Pure: no client and no clock.
+
+Invariants:
+- An offset of a partition is delivered once in a stream, whatever the client reads again after a rebalance.
+- The committed offset never passes the *floor*, the first failed message.
+- The partition that a topic with the same name has after it was deleted and created again is another lane.
+
+An *offset* is the number of a message. The committed offset is the next one to read, as Kafka counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+NO_OFFSET: Final = -1
+
+
+class TopicPartitionKey(NamedTuple):
+    """The topic and the number of a partition."""
+
+    topic: str
+    number: int
+
+
+class Partition:
+    """One partition as a lane. The thread of the client changes it, the event loop reads single fields of it."""
+
+    __slots__ = (
+        "answered",
+        "birthmark",
+        "committed",
+        "committing",
+        "delivered",
+        "end",
+        "floor",
+        "gap",
+        "is_assigned",
+        "key",
+        "lane",
+        "read_end",
+        "unread_from",
+    )
+
+    def __init__(self, key: TopicPartitionKey, birthmark: str | None, start: int, committed: int) -> None:
+        self.key = key
+        self.birthmark = birthmark
+        self.lane = lane_name(key, birthmark)
+        self.delivered = start - 1
+        """The last delivered offset, or the one before the start."""
+        self.answered = start
+        """The offset after the last answered message."""
+        self.committed = committed
+        """The committed offset at the broker, or NO_OFFSET."""
+        self.committing = NO_OFFSET
+        """The offset of the commit in flight, or NO_OFFSET."""
+        self.floor: int | None = None
+        """The offset of the first failed message."""
+        self.end = start
+        """The offset after the last message of the partition, as of the last look."""
+        self.read_end = start
+        """The offset up to which the client has read. It passes markers of transactions, which are not delivered."""
+        self.unread_from: int | None = None
+        """The first offset that the broker had deleted before it was read, while the stream is open."""
+        self.gap: tuple[int, int] | None = None
+        """The first and last offset that the broker had deleted when the stream was opened."""
+        self.is_assigned = True
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all delivered messages are answered."""
+        return self.answered > self.delivered
+
+    @property
+    def target(self) -> int:
+        """The offset to commit."""
+        if self.floor is not None:
+            return min(self.floor, self.answered)
+        return max(self.answered, self.read_end) if self.is_drained else self.answered
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether the committed offset is behind what was answered."""
+        return self.is_assigned and self.target > max(self.committed, 0)
+
+    @property
+    def committed_position(self) -> int | None:
+        """The last position up to which the broker has acknowledged the lane, or None if it has none."""
+        return self.committed - 1 if self.committed > 0 else None
+
+    @property
+    def end_position(self) -> int | None:
+        """The last position of the lane, or None if it is empty."""
+        end = max(self.end, self.delivered + 1)
+        return end - 1 if end > 0 else None
+
+    def deliver(self, offset: int) -> bool:
+        """Record that a message is delivered. Return False if it was delivered before."""
+        if offset <= self.delivered:
+            return False
+        self.delivered = offset
+        return True
+
+    def answer(self, last: int, first_failed: int | None) -> None:
+        """Record that all messages up to `last` are answered, and which failed first."""
+        self.answered = max(self.answered, last + 1)
+        if first_failed is not None and first_failed >= max(self.committed, 0):
+            self.floor = first_failed if self.floor is None else min(self.floor, first_failed)
+
+    def reached_end(self, offset: int) -> None:
+        """Record that the client has read all messages before `offset`, and that there are no more yet."""
+        self.read_end = max(self.read_end, offset)
+        self.end = max(self.end, offset)
+
+    def confirm(self, offset: int) -> None:
+        """Record that the broker has stored the committed offset."""
+        self.committed = max(self.committed, offset)
+
+    def assign(self, committed: int) -> int:
+        """Record that the partition is assigned again, with this committed offset. Return the offset to read from.
+
+        A floor that another reader has passed is dropped.
+        """
+        self.is_assigned = True
+        self.committed = committed
+        if self.floor is not None and committed > self.floor:
+            self.floor = None
+        return max(committed, self.delivered + 1, 0)
+
+
+class Partitions:
+    """The partitions of one stream, by topic and number, and by lane."""
+
+    def __init__(self) -> None:
+        self._current: dict[TopicPartitionKey, Partition] = {}
+        self._lanes: dict[str, Partition] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._current.values()))
+
+    def get(self, key: TopicPartitionKey) -> Partition | None:
+        """Return the partition that now has this topic and number."""
+        return self._current.get(key)
+
+    def of_lane(self, lane: str) -> Partition | None:
+        """Return the partition of a lane, also one that a newer partition has replaced."""
+        return self._lanes.get(lane)
+
+    def add(self, partition: Partition) -> None:
+        """Add a partition, in place of an older one of the same name."""
+        old = self._current.get(partition.key)
+        if old is not None:
+            old.is_assigned = False
+        self._current[partition.key] = partition
+        self._lanes[partition.lane] = partition
+
+    @property
+    def assigned(self) -> list[Partition]:
+        """The partitions that are assigned to this reader."""
+        return [partition for partition in self._current.values() if partition.is_assigned]
+
+
+def lane_name(key: TopicPartitionKey, birthmark: str | None) -> str:
+    """Return the lane of a partition. The birthmark is the id of its topic, which a topic that is created again does not have."""
+    name = f"{key.topic}/{key.number}"
+    return name if birthmark is None else f"{name}@{birthmark}"

@@ -1,0 +1,193 @@
+"""Read topics of Kafka as a shared stream. The consumer has a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from headrace.core.ledger.outcome import AdvanceItem
+from headrace.errors import HeadraceError, StreamError
+from headrace.sources.group_commit import GroupCommit
+from headrace.sources.kafka.commits import Answers, CommitRequest
+from headrace.sources.kafka.message import Decoding, KafkaMessage
+from headrace.sources.kafka.reader import Description, KafkaReader, Listener
+from headrace.sources.kafka.settings import client_settings, consumer_settings, ignored_settings
+from headrace.sources.kafka.start import Start
+from headrace.triggers.secrets import aget_connection
+from headrace.triggers.stream_log import LogMark
+from headrace.triggers.upstream import SharedStreamProducer
+
+CLOSE_SECONDS: Final = 10.0
+COMMIT_SECONDS: Final = 50.0
+MEMBER_DIGITS: Final = 12
+
+log = structlog.get_logger(__name__)
+
+Item = list[KafkaMessage] | list[LogMark] | HeadraceError
+
+
+class Topics(NamedTuple):
+    """The arguments of a `Kafka` upstream, as its producer needs them."""
+
+    topics: Sequence[str]
+    connection: str
+    group: str
+    start: Start
+    decode: Decoding
+    stream_key: str
+
+
+class KafkaProducer(SharedStreamProducer):
+    """The producer of a `Kafka` upstream: yields `KafkaMessage`s. `advance` commits, with one call for all waiting lanes.
+
+    A failed message is not committed, nor any later one of its lane. They are read again when the upstream is opened next.
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._reader: KafkaReader | None = None
+        self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._ended = asyncio.Event()
+        self._advances: GroupCommit[Sequence[AdvanceItem], HeadraceError | None] = GroupCommit(self._commit)
+
+    async def open_stream(self) -> AsyncIterator[tuple[KafkaMessage, KafkaMessage]]:
+        """Join the group and yield the messages of its topics without end.
+
+        Raises:
+            UpstreamError: The connection, a topic or a right is missing, or the client library is.
+            UpstreamFenced: Another reader has taken over the group.
+            StreamError: The brokers do not answer, or messages were deleted before they were read.
+        """
+        reader = self._reader = await self._start()
+        try:
+            while True:
+                kind, item = await self._inbox.get()
+                if kind == "messages":
+                    for message in item:
+                        yield message, message
+                    reader.took(len(item), sum(len(message.data) for message in item))
+                elif kind == "marks":
+                    await self._check(reader, item)
+                else:
+                    raise item
+        finally:
+            reader.stop_reading()
+
+    async def _start(self) -> KafkaReader:
+        topics = self._topics
+        connection = await aget_connection(topics.connection)
+        ignored = ignored_settings(connection)
+        if ignored:
+            log.warning("settings of a connection ignored", connection=connection.id, settings=ignored)
+        member = f"headrace-{sha256(topics.stream_key.encode()).hexdigest()[:MEMBER_DIGITS]}"
+        description = Description(
+            topics.topics, topics.start, topics.decode, consumer_settings(connection, topics.group, member), client_settings(connection)
+        )
+        reader = KafkaReader(description, self._listener())
+        reader.start()
+        return reader
+
+    def _listener(self) -> Listener:
+        """Return the callbacks of the reader, which hand over to this event loop."""
+        loop, inbox = asyncio.get_running_loop(), self._inbox
+
+        def hand_over(kind: str) -> Callable[[Any], None]:
+            def call(item: Any) -> None:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(inbox.put_nowait, (kind, item))
+
+            return call
+
+        return Listener(hand_over("messages"), hand_over("marks"), hand_over("error"))
+
+    async def _check(self, reader: KafkaReader, marks: Sequence[LogMark]) -> None:
+        """Compare the marks beside the committed offsets with the event log."""
+        if self.log is None:
+            return
+        for mark in marks:
+            await self.log.check(mark)
+        if any(mark.log != self.log.mark.log for mark in marks):
+            reader.renote(self.log.mark)
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Commit the batch, in one call with the batches of other lanes that wait.
+
+        Raises:
+            UpstreamFenced: Another reader has taken over the group.
+            StreamError: The brokers do not answer, or the lane is not assigned now.
+        """
+        error = await self._advances.submit(batch)
+        if error is not None:
+            raise error
+
+    def get_advance_lane(self, broker_payload: KafkaMessage) -> Hashable:
+        """Return the topic and partition, with a part of the topic's id."""
+        return broker_payload.lane
+
+    def get_position(self, broker_payload: KafkaMessage) -> int:
+        """Return the message's offset."""
+        return broker_payload.position
+
+    def get_lane_end(self, lane: Hashable) -> int | None:
+        """Return the last offset of the partition, as of the last fetch."""
+        partition = None if self._reader is None else self._reader.partitions.of_lane(str(lane))
+        return None if partition is None else partition.end_position
+
+    def get_committed(self, lane: Hashable) -> int | None:
+        """Return the offset before the committed one, or None until the first commit."""
+        partition = None if self._reader is None else self._reader.partitions.of_lane(str(lane))
+        return None if partition is None else partition.committed_position
+
+    def get_errors(self) -> Mapping[str, str]:
+        """Return the lanes with deleted messages, the topics that cannot be read, and whether the brokers are away."""
+        return {} if self._reader is None else dict(self._reader.problems)
+
+    async def aclose(self) -> None:
+        """Leave the cluster. A static member stays in its group, so that the next reader replaces it at once."""
+        await self._advances.aclose()
+        reader = self._reader
+        if reader is None:
+            return
+        reader.stop()
+        await asyncio.get_running_loop().run_in_executor(None, reader.join, CLOSE_SECONDS)
+        if reader.is_alive():
+            log.warning("consumer of Kafka left behind", group=self._topics.group, seconds=CLOSE_SECONDS)
+
+    async def _commit(self, batches: list[Sequence[AdvanceItem]]) -> list[HeadraceError | None]:
+        reader = self._reader
+        if reader is None:
+            raise StreamError("The reading of Kafka has not begun.")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[list[HeadraceError | None]] = loop.create_future()
+
+        def finish(errors: list[HeadraceError | None]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_set, done, errors)
+
+        reader.commit(CommitRequest([_answers(batch) for batch in batches], None if self.log is None else self.log.mark, finish))
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS):
+                return await done
+        except TimeoutError:
+            raise StreamError(
+                f"The offsets are not committed after {COMMIT_SECONDS:g} s: the cluster does not answer.",
+                hint="Is the cluster running? The commit is repeated.",
+            ) from None
+
+
+def _answers(batch: Sequence[AdvanceItem]) -> Answers:
+    last: KafkaMessage = batch[-1].broker_payload
+    failed = next((item.broker_payload.position for item in batch if item.outcome.failed), None)
+    if last.partition is None:
+        raise StreamError("A message of another process cannot be committed.")
+    return Answers(last.partition, last.position, failed)
+
+
+def _set(done: asyncio.Future[list[HeadraceError | None]], errors: list[HeadraceError | None]) -> None:
+    if not done.done():
+        done.set_result(errors)

@@ -1,0 +1,376 @@
+"""The thread that owns the consumer of one stream: it polls, delivers, commits, and follows rebalances.
+
+The client is used from this thread only. It polls briefly and takes what has arrived, so that a commit never waits for a long poll.
+While the stream takes no more messages, the thread does not poll. If that lasts, it pauses the partitions and goes on polling, so that the
+reader stays a member of its group.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
+from headrace.sources.kafka.assignment import Assignment, recreated
+from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced
+from headrace.sources.kafka.client import KafkaClient
+from headrace.sources.kafka.commit_note import newest_marks
+from headrace.sources.kafka.commits import CommitRequest, Commits
+from headrace.sources.kafka.message import DECODERS, Decoding, KafkaMessage
+from headrace.sources.kafka.partitions import Partition, Partitions, TopicPartitionKey
+from headrace.sources.kafka.settings import uses_new_protocol
+from headrace.sources.kafka.start import Start
+from headrace.triggers.stream_log import LogMark
+
+BUSY_TICK_SECONDS: Final = 0.004
+IDLE_TICK_SECONDS: Final = 0.05
+PAUSE_AFTER_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.5
+TOPIC_CHECK_SECONDS: Final = 10.0
+FETCH_MESSAGES: Final = 500
+MAX_BUFFERED_MESSAGES: Final = 2_000
+MAX_BUFFERED_BYTES: Final = 4 * 1024 * 1024
+"""Delivered messages that the stream has not taken yet, plus one fetch. They are outside of the memory budget."""
+ENDED: Final = "The reading of Kafka has ended."
+
+log = structlog.get_logger(__name__)
+
+
+class Description(NamedTuple):
+    """What a reader reads, and how it connects."""
+
+    topics: Sequence[str]
+    start: Start
+    decode: Decoding
+    consumer: Mapping[str, Any]
+    connect: Mapping[str, Any]
+
+
+class Listener(NamedTuple):
+    """What a reader calls from its thread. None of it may block."""
+
+    deliver: Callable[[list[KafkaMessage]], None]
+    begin: Callable[[list[LogMark]], None]
+    end: Callable[[HeadraceError], None]
+
+
+class KafkaReader(threading.Thread):
+    """Reads the topics until `stop`. `problems` names what cannot be read now."""
+
+    def __init__(self, description: Description, listener: Listener) -> None:
+        super().__init__(name="headrace kafka", daemon=True)
+        self.partitions = Partitions()
+        self.problems: dict[str, str] = {}
+        self.failure: HeadraceError | None = None
+        self._description = description
+        self._listener = listener
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._reads = True
+        self._commits = Commits(self.partitions)
+        self._delivered = [0, 0]
+        self._taken = [0, 0]
+        self._look_at = self._check_topics_at = 0.0
+        self._full_since: float | None = None
+        self._is_paused = False
+        self._client: KafkaClient
+        self._assignment: Assignment
+
+    # Called by the event loop
+
+    def commit(self, request: CommitRequest) -> None:
+        """Commit soon. `request.done` is called in any case."""
+        self._commits.add(request)
+        self._wake.set()
+        if not self.is_alive():
+            self._commits.reject_requests(self.failure or StreamError(ENDED))
+
+    def took(self, messages: int, size: int) -> None:
+        """Record that the stream has taken delivered messages of this total size."""
+        self._taken[0] += messages
+        self._taken[1] += size
+        self._wake.set()
+
+    def renote(self, mark: LogMark) -> None:
+        """Write the mark beside the committed offsets that have the mark of another event log."""
+        self._commits.renote(mark)
+        self._wake.set()
+
+    def stop_reading(self) -> None:
+        """Deliver no more messages. Commits are still possible."""
+        self._reads = False
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Leave the cluster and end the thread."""
+        self._stopped.set()
+        self._wake.set()
+
+    # The thread
+
+    def run(self) -> None:
+        """Read until `stop`, or until an error ends the stream."""
+        try:
+            self._open()
+            while not self._stopped.is_set():
+                self._turn()
+        except Exception as error:
+            self._fail(described_exception("Kafka cannot be read", error))
+        finally:
+            self._close()
+
+    def _open(self) -> None:
+        description = self._description
+        self._client = KafkaClient(
+            description.consumer, description.connect, on_error=self._on_client_error, is_stopped=self._stopped.is_set
+        )
+        self._assignment = Assignment(self._client, self.partitions, description.start)
+        known = self._client.topics()
+        for topic in description.topics:
+            if not topic.startswith("^") and topic not in known and (error := self._client.topic_error(topic)) is not None:
+                raise _topic_error(topic, error)
+        self._client.consumer.subscribe(
+            list(description.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        self._check_topics_at = time.monotonic() + TOPIC_CHECK_SECONDS
+
+    def _turn(self) -> None:
+        if self.failure is not None:
+            self._commits.reject_requests(self.failure)
+            self._wake.wait(IDLE_TICK_SECONDS)
+            self._wake.clear()
+            return
+        if self._commits.are_due:
+            self._committed(self._commits.commit_requests(self._client))
+        if not self._has_room():
+            self._wait_for_room()
+            return
+        self._full_since = None
+        if self._is_paused:
+            self._set_paused(False)
+        self._wake.clear()
+        if self._commits.are_due:
+            return
+        consumer = self._client.consumer
+        first = consumer.poll(self._tick())
+        if first is not None:
+            self._receive([first, *consumer.consume(FETCH_MESSAGES, 0)])
+        self._keep_up()
+
+    def _tick(self) -> float:
+        is_busy = any(not partition.is_drained for partition in self.partitions)
+        return BUSY_TICK_SECONDS if is_busy else IDLE_TICK_SECONDS
+
+    def _has_room(self) -> bool:
+        messages, size = self._delivered[0] - self._taken[0], self._delivered[1] - self._taken[1]
+        return self._reads and messages < MAX_BUFFERED_MESSAGES and size < MAX_BUFFERED_BYTES
+
+    def _wait_for_room(self) -> None:
+        now = time.monotonic()
+        self._full_since = now if self._full_since is None else self._full_since
+        if not self._is_paused and (now - self._full_since > PAUSE_AFTER_SECONDS or not self._reads):
+            self._set_paused(True)
+        if self._is_paused:
+            # A message that was fetched before the pause may still arrive: it is delivered beyond the limit.
+            first = self._client.consumer.poll(0)
+            if first is not None:
+                self._receive([first])
+            self._keep_up()
+        self._wake.wait(IDLE_TICK_SECONDS)
+        self._wake.clear()
+
+    def _set_paused(self, paused: bool) -> None:
+        partitions = [self._topic_partition(partition) for partition in self.partitions.assigned]
+        (self._client.consumer.pause if paused else self._client.consumer.resume)(partitions)
+        self._is_paused = paused
+
+    def _keep_up(self) -> None:
+        """Do what is due from time to time: look at the ends, check the topics, commit what needs no answer."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            for partition in self.partitions.assigned:
+                partition.end = max(partition.end, self._client.known_end(partition.key) or 0)
+        if now >= self._check_topics_at:
+            self._check_topics_at = now + TOPIC_CHECK_SECONDS
+            self._check_topics()
+        self._committed(self._commits.commit_others(self._client))
+
+    # Messages
+
+    def _receive(self, messages: Sequence[Any]) -> None:
+        decode = DECODERS[self._description.decode]
+        key: TopicPartitionKey | None = None
+        partition: Partition | None = None
+        ready: list[KafkaMessage] = []
+        size = 0
+        for message in messages:
+            if message.error() is not None:
+                self._on_message_error(message)
+                continue
+            topic, number, offset = message.topic(), message.partition(), message.offset()
+            if key is None or number != key.number or topic != key.topic:
+                key = TopicPartitionKey(topic, number)
+                partition = self.partitions.get(key)
+            if partition is None or not partition.is_assigned or not partition.deliver(offset):
+                continue
+            data = decode(message.value())
+            size += len(data)
+            ready.append(_raw_event(message, data, partition, offset))
+        if ready and self._reads:
+            self.problems.pop("brokers", None)
+            self._delivered[0] += len(ready)
+            self._delivered[1] += size
+            self._listener.deliver(ready)
+
+    def _on_message_error(self, message: Any) -> None:
+        error = message.error()
+        name = error.name()
+        topic, number = message.topic(), message.partition()
+        partition = None if topic is None or number is None else self.partitions.get(TopicPartitionKey(topic, number))
+        if name == "_PARTITION_EOF":
+            if partition is not None and partition.is_assigned:
+                partition.reached_end(message.offset())
+                self._commits.check_soon()
+        elif name == "_AUTO_OFFSET_RESET":
+            if partition is not None:
+                partition.unread_from = partition.delivered + 1
+                self.problems[partition.lane] = f"The broker deleted message {partition.unread_from} before it was read."
+                self._end_if_overtaken()
+        elif name == "UNKNOWN_TOPIC_OR_PART":
+            self._check_topics_at = 0.0
+            self.problems[topic or "topics"] = f"The topic does not exist now: {error.str()}."
+        elif is_fenced(error) or name == "GROUP_AUTHORIZATION_FAILED":
+            self._fail(described("The group cannot be read", error))
+        else:
+            log.warning("message of Kafka not read", topic=topic, partition=number, error=error.str())
+            self.problems[topic or "brokers"] = str(described("It cannot be read", error))
+
+    def _on_client_error(self, error: Any) -> None:
+        if is_fenced(error):
+            self._fail(described("The group cannot be read", error))
+        elif error.name() in AWAY or error.name() == "_ALL_BROKERS_DOWN":
+            self.problems["brokers"] = str(described("It cannot be read", error))
+        else:
+            log.warning("error of Kafka's client", error=error.str())
+            self.problems["brokers"] = str(described("It cannot be read", error))
+
+    def _end_if_overtaken(self) -> None:
+        """End the stream once all that was read of an overtaken lane is answered. It reports the gap when it opens again."""
+        for partition in self.partitions.assigned:
+            if partition.unread_from is not None and partition.is_drained:
+                self._fail(
+                    StreamError(f"The retention of the broker has overtaken lane {partition.lane} at message {partition.unread_from}.")
+                )
+
+    # Rebalances. The client calls these from within `poll`.
+
+    def _on_assign(self, consumer: Any, assigned: Sequence[Any]) -> None:
+        try:
+            offsets = self._assignment.begin([TopicPartitionKey(one.topic, one.partition) for one in assigned])
+        except Exception as error:
+            self._fail(described_exception("The assigned partitions cannot be read", error))
+            offsets = {}
+        topic_partition = self._client.library.TopicPartition
+        targets = [topic_partition(key.topic, key.number, offset) for key, offset in offsets.items()]
+        if uses_new_protocol(self._description.consumer):
+            consumer.incremental_assign(targets)
+        else:
+            consumer.assign(targets)
+        if self._is_paused and targets:
+            consumer.pause(targets)
+        self._commits.rebalance(begins=False)
+        if self.failure is None:
+            self.problems.update(self._assignment.gaps)
+            self._listener.begin(newest_marks(self._assignment.notes))
+            self._commits.check_soon()
+        log.info("partitions of Kafka assigned", partitions=len(targets))
+
+    def _on_revoke(self, consumer: Any, revoked: Sequence[Any]) -> None:
+        """Commit all answers, then fence the partitions: later answers are not committed."""
+        del consumer
+        self._committed(self._commits.commit_requests(self._client))
+        self._fence(revoked)
+        self._commits.rebalance(begins=True)
+
+    def _on_lost(self, consumer: Any, lost: Sequence[Any]) -> None:
+        """Fence the partitions. Another reader may have them already, so that nothing is committed."""
+        del consumer
+        self._fence(lost)
+        self._commits.rebalance(begins=True)
+        log.warning("partitions of Kafka lost", partitions=len(lost))
+
+    def _fence(self, partitions: Sequence[Any]) -> None:
+        for one in partitions:
+            partition = self.partitions.get(TopicPartitionKey(one.topic, one.partition))
+            if partition is not None:
+                partition.is_assigned = False
+
+    def _check_topics(self) -> None:
+        """End the stream if a topic was deleted and created again. A rebalance shows the same, but not in each case."""
+        try:
+            birthmarks = self._client.birthmarks(partition.key.topic for partition in self.partitions.assigned)
+        except HeadraceError as error:
+            self.problems["brokers"] = str(error)
+            return
+        changed = recreated(self.partitions.assigned, birthmarks)
+        if changed:
+            self._fail(StreamError(f"Deleted and created again: topic {', '.join(sorted(changed))}."))
+        for topic in birthmarks:
+            self.problems.pop(topic, None)
+
+    def _fail(self, error: HeadraceError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._listener.end(error)
+
+    def _committed(self, error: HeadraceError | None) -> None:
+        """React to the result of a commit."""
+        if isinstance(error, UpstreamFenced):
+            self._fail(error)
+        elif error is None:
+            self._end_if_overtaken()
+
+    def _close(self) -> None:
+        try:
+            if hasattr(self, "_client"):
+                if self.failure is None:
+                    self._commits.commit_requests(self._client)
+                self._client.close()
+        except Exception as error:
+            log.warning("consumer of Kafka not closed", error=str(error))
+        finally:
+            self.failure = self.failure or StreamError(ENDED)
+            self._commits.reject_requests(self.failure)
+
+    def _topic_partition(self, partition: Partition) -> Any:
+        return self._client.library.TopicPartition(partition.key.topic, partition.key.number)
+
+
+def _raw_event(message: Any, data: bytes, partition: Partition, offset: int) -> KafkaMessage:
+    key, (kind, timestamp) = message.key(), message.timestamp()
+    try:
+        headers = message.headers()
+    except UnicodeDecodeError:
+        headers = None  # the name of a header is not UTF-8
+    event = KafkaMessage(
+        data,
+        partition.lane,
+        offset,
+        None if key is None else key.decode(errors="replace"),
+        None,
+        headers or (),
+        timestamp if kind else None,
+    )
+    event.partition = partition
+    return event
+
+
+def _topic_error(topic: str, error: Any) -> HeadraceError:
+    if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+        return UpstreamError(f"Topic {topic!r} does not exist.", hint="Create it, or correct its name. Headrace creates no topics.")
+    return described(f"Topic {topic!r} cannot be read", error)

@@ -1,0 +1,101 @@
+"""The settings of librdkafka that a connection describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headrace.core.connection import Connection
+from headrace.errors import UpstreamError
+
+DEFAULT_PORT: Final = 9092
+KIND: Final = "kafka"
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "client.id": "headrace",
+    "isolation.level": "read_committed",
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "queued.max.messages.kbytes": 16 * 1024,
+    "queued.min.messages": 20_000,
+    "fetch.error.backoff.ms": 100,
+    "reconnect.backoff.max.ms": 2_000,
+}
+"""Settings that a connection may change."""
+OWN: Final = (
+    "group.id",
+    "group.instance.id",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "auto.commit.interval.ms",
+    "auto.offset.reset",
+    "enable.partition.eof",
+    "partition.assignment.strategy",
+)
+"""Settings that the upstream itself makes. Those of a connection are ignored."""
+
+
+def client_settings(connection: Connection) -> dict[str, Any]:
+    """Return the settings with which any client of the cluster connects. Raises `UpstreamError` if there is no address."""
+    extra = {name: value for name, value in connection.extra.items() if name not in OWN}
+    if connection.kind != KIND:
+        raise UpstreamError(
+            f"Connection '{connection.id}' is of kind {connection.kind!r}, not {KIND!r}.",
+            hint=f"Set it like this: {KIND}://user:password@broker.example:{DEFAULT_PORT}",
+        )
+    settings: dict[str, Any] = {}
+    if connection.host:
+        settings["bootstrap.servers"] = _servers(connection.host, connection.port or DEFAULT_PORT)
+    if connection.login is not None:
+        settings |= {"sasl.username": connection.login, "sasl.password": connection.password or ""}
+        if "security.protocol" not in extra:
+            settings["security.protocol"] = "SASL_SSL"
+        if "sasl.mechanism" not in extra and "sasl.mechanisms" not in extra:
+            settings["sasl.mechanism"] = "PLAIN"
+    settings |= extra
+    if not settings.get("bootstrap.servers"):
+        raise UpstreamError(
+            f"Connection '{connection.id}' has no address of a broker.",
+            hint=f"Give it a host, or bootstrap.servers: {KIND}://broker.example:{DEFAULT_PORT}",
+        )
+    return settings
+
+
+def consumer_settings(connection: Connection, group: str, member: str) -> dict[str, Any]:
+    """Return the settings of the only consumer of a group.
+
+    A classic group has `member` as a static member: the next consumer replaces a killed one at once, and fences it. A group of the
+    protocol of KIP-848 refuses the next consumer until the session of the killed one has ended, so that it has no static member.
+    """
+    settings = dict(DEFAULTS) | client_settings(connection)
+    if not uses_new_protocol(settings):
+        settings["group.instance.id"] = member
+    return settings | {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+    }
+
+
+def uses_new_protocol(settings: Mapping[str, Any]) -> bool:
+    """Return whether the group uses the protocol of KIP-848."""
+    return settings.get("group.protocol") == "consumer"
+
+
+def ignored_settings(connection: Connection) -> list[str]:
+    """Return the settings of the connection that the upstream makes itself."""
+    return [name for name in OWN if name in connection.extra]
+
+
+def _servers(hosts: str, port: int) -> str:
+    """Return the addresses of one or several hosts, separated by commas, with the port where they have none."""
+    parts = [host.strip() for host in hosts.split(",") if host.strip()]
+    if len(parts) == 1 and ":" in parts[0] and not parts[0].startswith("["):
+        single = parts[0]
+        return single if single.count(":") == 1 else f"[{single}]:{port}"
+    return ",".join(host if _has_port(host) else f"{host}:{port}" for host in parts)
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdecimal() and ":" in host
