@@ -32,7 +32,7 @@ from headrace.wire.webhooks import Delivery, SetWebhook, WebhookSummary
 
 MAX_RECORDED_DELIVERIES: Final = 1_000
 """Maximum number of recorded deliveries of a webhook."""
-LEASES: Final = 40
+LEASE_ATTEMPTS: Final = 40
 """Attempts that the lease of a claim covers. The events of a chain are sent one after the other."""
 
 
@@ -211,7 +211,7 @@ class Webhooks:
             home = self._homes[row.scope_id] = SqlOrdering(self._database, row.scope_id, by_age=False, logged=True, steady=self._steady)
         dead = "release" if row.policy == "release" else "hold"
         home.policy = DeliveryPolicy(
-            lease=LEASES * row.timeout, max_attempts=row.max_attempts, dead="release" if dead == "release" else "hold"
+            lease=LEASE_ATTEMPTS * row.timeout, max_attempts=row.max_attempts, dead="release" if dead == "release" else "hold"
         )
         return home
 

@@ -57,7 +57,7 @@ async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client:
     stretch = EventBatch(epochs=held, receipts=[receipt(None, 2, 2, answered(1, spilled=2), answered(2, fired=1))])
     assert (await client.store(stretch)).receipts == ["stored"]
     assert (await client.store(stretch)).receipts == ["duplicate"]
-    assert [(mark.lane, mark.last) for mark in (await get_lane_offsets(client, "folder", ["b", "a.jsonl"])).marks] == [("a.jsonl", 2)]
+    assert [(mark.lane, mark.last) for mark in (await get_lane_offsets(client, "folder", ["b", "a.jsonl"])).offsets] == [("a.jsonl", 2)]
     assert (await client.heartbeat(Heartbeat())).backlogs == {1: 2}
     page = await get_backlog(client, 1, 0, 1)
     assert ([item.raw for item in page.items], page.depth) == (["ü"], 2)
@@ -89,7 +89,7 @@ async def test_a_stranger_s_backlog_and_receipts_are_fenced(client: TriggererCli
         stranger = EventBatch(epochs=held, events=[event("a", 2)], receipts=[receipt(None, 1, 1)])
         fenced = await other.store(stranger)
         assert (fenced.events, fenced.receipts) == (["fenced"], ["fenced"])
-        assert (await get_lane_offsets(other, "folder", ["a.jsonl"])).marks == []
+        assert (await get_lane_offsets(other, "folder", ["a.jsonl"])).offsets == []
 
 
 async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClient, api: Api) -> None:
@@ -106,7 +106,7 @@ async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClie
     await asyncio.gather(
         *(client.store(EventBatch(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
     )
-    assert len((await get_lane_offsets(client, "folder", [f"{lane}" for lane in range(50)])).marks) == 40
+    assert len((await get_lane_offsets(client, "folder", [f"{lane}" for lane in range(50)])).offsets) == 40
     with AdminClient(api.url) as admin:
         books = Audit.model_validate(await asyncio.to_thread(admin.audit))
     assert (books.clean, books.streams[0].read, books.streams[0].lanes) == (True, 400, 40)

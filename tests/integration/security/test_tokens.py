@@ -263,7 +263,7 @@ async def test_a_triggerer_whose_token_expired_registers_again_as_the_same_job(t
         await client.heartbeat(Heartbeat())
         turned.clock.set(TOKEN_SECONDS + 1)
         await client.heartbeat(Heartbeat())
-        assert (await get_lane_offsets(client, "folder", [])).marks == []
+        assert (await get_lane_offsets(client, "folder", [])).offsets == []
         with turned.store.reading() as connection:
             assert connection.exec_driver_sql("SELECT id, state FROM jobs").all() == [(first.job_id, "running")]
 

@@ -166,7 +166,7 @@ def test_events_for_runs_and_claims_are_found_by_indexes(tmp_path: Path) -> None
         def hand() -> None:
             taken = store.event_waits.take()
             assert taken is not None
-            assert store.event_waits.hand(taken.claims) == 1
+            assert store.event_waits.deliver(taken.claims) == 1
 
         plans = plans_of(store._database._writer._engine, hand)
         plans += plans_of(store._database._writer._engine, lambda: store.task_runs.claim(worker, ClaimRuns(capacity=2, tasks=["t", "u"])))

@@ -69,7 +69,7 @@ def record(owner: Holder, *receipts: Receipt) -> None:
 def marks(owner: Holder, stream: str = STREAM) -> dict[str, int]:
     with owner.store.reading() as connection:
         named = list(connection.execute(select(lanes.c.lane).where(lanes.c.stream == stream)).scalars())
-    return {mark.lane: mark.last for mark in owner.store.receipts.recorded_offsets(owner.job_id, stream, named).marks}
+    return {mark.lane: mark.last for mark in owner.store.receipts.recorded_offsets(owner.job_id, stream, named).offsets}
 
 
 def books(store: Store, stream: str | None = None) -> Audit:

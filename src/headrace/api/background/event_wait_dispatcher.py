@@ -78,5 +78,5 @@ class EventWaitDispatcher:
         if taken is None:
             return False, False
         if taken.claims:
-            waiting.hand(taken.claims, lambda: not self._over)
+            waiting.deliver(taken.claims, lambda: not self._over)
         return True, taken.read or bool(taken.claims)

@@ -27,7 +27,9 @@ from headrace.store.dialects.gc_pause import collecting_paused
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.tables.control import jobs, triggers
 
-LATELY = 5_000_000  # microseconds; a job without a heartbeat for this long receives no new lease, although it is not lost yet
+MAX_HEARTBEAT_AGE_MICROS = (
+    5_000_000  # microseconds; a job without a heartbeat for this long receives no new lease, although it is not lost yet
+)
 
 _jobs = select(jobs.c.id, jobs.c.capacity, jobs.c.queues, jobs.c.desired_state, jobs.c.heartbeat).where(
     jobs.c.state == "running", jobs.c.kind == "triggerer", jobs.c.capacity.is_not(None)
@@ -110,8 +112,8 @@ class Balancer:
 
 def _cut(trigger_ids: Sequence[int]) -> Iterator[Sequence[int]]:
     """Yield the triggers in groups of the size that one transaction changes."""
-    for start in range(0, len(trigger_ids), leases.MAX_CHANGED):
-        yield trigger_ids[start : start + leases.MAX_CHANGED]
+    for start in range(0, len(trigger_ids), leases.MAX_CHANGED_LEASES):
+        yield trigger_ids[start : start + leases.MAX_CHANGED_LEASES]
 
 
 def unassigned(connection: Connection) -> dict[int, str]:
@@ -158,7 +160,11 @@ def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
 def _read_jobs(connection: Connection, project: str, now: int) -> list[Job]:
     return [
         Job(
-            row.id, row.capacity, frozenset(msgspec.json.decode(row.queues)), row.desired_state != "run", abs(now - row.heartbeat) <= LATELY
+            row.id,
+            row.capacity,
+            frozenset(msgspec.json.decode(row.queues)),
+            row.desired_state != "run",
+            abs(now - row.heartbeat) <= MAX_HEARTBEAT_AGE_MICROS,
         )
         for row in connection.execute(_jobs.where(jobs.c.project == project).order_by(jobs.c.id))
     ]

@@ -57,7 +57,7 @@ def stage(database: Database, job_id: int, page: StageTriggers) -> None:
 
 def _staged_row(database: Database, declaration: str, project: str, trigger: DeclaredTrigger, known: Row[Any] | None) -> tuple[Any, ...]:
     """Return the row of `staged_triggers`, in the order of its columns."""
-    what = encrypted_arguments.named(project, trigger.name)
+    what = encrypted_arguments.display_name(project, trigger.name)
     # The trigger may change before this row is applied. Then it is declared at another time.
     same = known.declared if known is not None and encrypted_arguments.unchanged(database.keyring, known, trigger.kwargs, what) else None
     encrypted = encrypted_arguments.encrypt(database.keyring, trigger.kwargs, what)

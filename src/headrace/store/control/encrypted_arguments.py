@@ -39,6 +39,6 @@ def decrypt(keyring: Keyring, stored: str, what: str) -> tuple[str, str | None]:
         return "{}", f"{error} {error.hint}"
 
 
-def named(project: str, name: str) -> str:
+def display_name(project: str, name: str) -> str:
     """Return the name of a trigger's keyword arguments in digests and errors."""
     return f"the arguments of trigger '{name}' of project '{project}'"

@@ -31,7 +31,7 @@ SECOND = 1_000_000
 STACK_LINES = 100
 STACK_WIDTH = 500
 
-BALANCING = 5.0
+MAX_BALANCING_SECONDS = 5.0
 """Maximum seconds that a load spends on balancing before it answers that there is more to do."""
 
 
@@ -123,7 +123,7 @@ class Jobs:
         """Balance the leases of a triggerer by its capacity and queues. Return the leases that it holds.
 
         A triggerer that names a known revision receives the differences from it. It is answered within
-        `BALANCING` seconds even if the answer is not complete.
+        `MAX_BALANCING_SECONDS` seconds even if the answer is not complete.
         """
         project = self._database.write(lambda connection: self._take(connection, job_id, request))
         self._release_swept()
@@ -131,7 +131,7 @@ class Jobs:
             if project is not None:
                 self._balancer.step(job_id, project, None)
             return self._held_leases.all(job_id)
-        if project is not None and not self._balancer.step(job_id, project, BALANCING):
+        if project is not None and not self._balancer.step(job_id, project, MAX_BALANCING_SECONDS):
             return TriggersLoaded(leases=[], revoked=[], whole=False, revision=request.since, more=True)
         return self._held_leases.changes(job_id, request.since)
 

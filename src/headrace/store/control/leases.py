@@ -25,10 +25,10 @@ from headrace.store.tables.control import jobs, triggers
 
 LEASES = "leases"
 BATCH_ROWS = 10_000
-MAX_CHANGED = 2_000
+MAX_CHANGED_LEASES = 2_000
 """Maximum number of leases that one transaction changes where many may change. More of them take several transactions."""
 
-WAIT = round(MAX_WAIT_SECONDS * 1_000_000)  # microseconds
+MAX_WAIT_MICROS = round(MAX_WAIT_SECONDS * 1_000_000)  # microseconds
 
 _version = select(
     select(meta.c.value).where(meta.c.name == LEASES).scalar_subquery(),
@@ -96,7 +96,7 @@ def acquire(connection: Connection, job_id: int, project: str, trigger_ids: Sequ
     taken = _streams_of_others(connection, job_id, project, {stream for _, stream in free_triggers if stream is not None})
     mine = [trigger_id for trigger_id, stream in free_triggers if stream not in taken]
     if mine:
-        _acquire(connection, job_id=job_id, now=now, latest=now + WAIT, ids=mine)
+        _acquire(connection, job_id=job_id, now=now, latest=now + MAX_WAIT_MICROS, ids=mine)
         changed(connection)
 
 
@@ -143,12 +143,12 @@ def release(connection: Connection, job_id: int, trigger_ids: Sequence[int], epo
 
 
 def release_ended(connection: Connection, job_ids: Collection[int]) -> bool:
-    """Free triggers that ended jobs hold or must still release, at most `MAX_CHANGED`.
+    """Free triggers that ended jobs hold or must still release, at most `MAX_CHANGED_LEASES`.
 
     Return whether more may be left.
     """
     ended = list(connection.execute(select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.state != "running")).scalars())
-    room = MAX_CHANGED
+    room = MAX_CHANGED_LEASES
     for job_id in ended:
         trigger_ids = list(connection.execute(select(triggers.c.id).where(_stopped(job_id)).limit(room)).scalars())
         if trigger_ids:

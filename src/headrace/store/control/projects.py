@@ -34,7 +34,7 @@ from headrace.store.tables.control import projects, triggers
 from headrace.store.tables.pipelines import pipelines
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, ProjectDeclared, StageTriggers
 
-BUDGET = 1.0
+MAX_APPLY_SECONDS = 1.0
 """Maximum seconds in which one call applies a staged declaration."""
 
 
@@ -48,7 +48,7 @@ class Projects:
         """Declare the triggers of the project. A changed trigger loses its lease, so that it runs again.
 
         Undeclared triggers are removed in bounded transactions. A staged declaration is applied in bounded
-        transactions too, for at most `BUDGET` seconds.
+        transactions too, for at most `MAX_APPLY_SECONDS` seconds.
         """
         if declared.staged is not None:
             return self._declare_staged(job_id, name, declared)
@@ -65,7 +65,7 @@ class Projects:
 
     def _declare_staged(self, job_id: int, name: str, declared: DeclareProject) -> ProjectDeclared:
         position = self._database.write(lambda connection: _begin(connection, job_id, name, declared, self._database.now()))
-        until = monotonic() + BUDGET
+        until = monotonic() + MAX_APPLY_SECONDS
         while not position.end and monotonic() < until:
             position = self._database.write(partial(_apply, self._database, job_id, name, declared, position))
         while position.end and self._database.write(
@@ -133,7 +133,7 @@ def _declare_triggers(connection: Connection, project: str, declared: dict[str, 
         values = _values(trigger)
         policy = {"priority": trigger.priority, "max_restarts": trigger.max_restarts}
         row = known.get(name)
-        what = encrypted_arguments.named(project, name)
+        what = encrypted_arguments.display_name(project, name)
         same = row is not None and encrypted_arguments.unchanged(keyring, row, trigger.kwargs, what)
         if row is not None and same and row.state != "removed" and _keeps(row, values):
             _adjust(connection, row, policy)

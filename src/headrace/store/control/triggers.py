@@ -61,8 +61,8 @@ class Triggers:
 
         Many leases are released in several transactions.
         """
-        for start in range(0, len(request.trigger_ids), leases.MAX_CHANGED):
-            part = request.trigger_ids[start : start + leases.MAX_CHANGED]
+        for start in range(0, len(request.trigger_ids), leases.MAX_CHANGED_LEASES):
+            part = request.trigger_ids[start : start + leases.MAX_CHANGED_LEASES]
             self._database.write(partial(_clean_up, job_id=job_id, trigger_ids=part, epochs=request.epochs))
 
     def resume(self, trigger_id: int) -> None:

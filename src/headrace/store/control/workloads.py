@@ -51,7 +51,7 @@ def workloads(connection: Connection, keyring: Keyring, job_id: int, trigger_ids
 
 def _workload(row: Sequence[Any], job_id: int, keyring: Keyring, now: int) -> Workload:
     trigger_id, project, name, classpath, stored_kwargs, stream, queue, epoch, backlog, state, retry_at, restarts, run_id = row
-    arguments, load_error = kwargs.decrypt(keyring, stored_kwargs, kwargs.named(project, name))
+    arguments, load_error = kwargs.decrypt(keyring, stored_kwargs, kwargs.display_name(project, name))
     return Workload(
         trigger_id=trigger_id,
         name=name,

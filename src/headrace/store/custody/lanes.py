@@ -15,7 +15,7 @@ from headrace.wire.control.streams import StreamReport
 
 MAX_STATEMENT_NAMES = 5_000
 HOUR = 3_600_000_000  # microseconds
-LOOK_AGAIN = 24 * HOUR
+CHECK_INTERVAL_MICROS = 24 * HOUR
 
 # One query per stream: for a list of pairs, SQLite would read every lane.
 _known = select(lanes).where(lanes.c.stream == bindparam("of"), in_list(lanes.c.lane, "names"))
@@ -37,7 +37,7 @@ class Lane:
     moved: int
 
 
-def lanes_of(connection: Connection, pairs: Iterable[tuple[str, str]], now: int) -> dict[tuple[str, str], Lane]:
+def get_or_create_lanes(connection: Connection, pairs: Iterable[tuple[str, str]], now: int) -> dict[tuple[str, str], Lane]:
     """Return the lanes by (stream, lane), inserting the new ones."""
     unique = list(dict.fromkeys(pairs))
     known = _look_up(connection, unique)
@@ -93,7 +93,7 @@ def idle_lanes(connection: Connection, before: int, limit: int) -> int:
     deleted = {row.id for row in removed}
     connection.execute(delete(lanes).where(in_list(lanes.c.id, "ids")), {"ids": sorted(deleted)})
     stay = [row.id for row in rows if row.id not in deleted]
-    connection.execute(update(lanes).where(in_list(lanes.c.id, "ids")).values(moved=before + LOOK_AGAIN), {"ids": stay})
+    connection.execute(update(lanes).where(in_list(lanes.c.id, "ids")).values(moved=before + CHECK_INTERVAL_MICROS), {"ids": stay})
     return len(rows)
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from headrace.errors import Fenced
 from headrace.store.control.jobs import require_running
 from headrace.store.custody.backlog import chunks, count_settled, delete_rows
-from headrace.store.custody.lanes import HOUR, Lane, lanes_of
+from headrace.store.custody.lanes import HOUR, Lane, get_or_create_lanes
 from headrace.store.custody.spills import position_key
 from headrace.store.custody.subscriber_sets import (
     ANSWERS,
@@ -102,7 +102,7 @@ class Receipts:
         with self._database.reading() as connection:
             require_running(connection, job_id)
             rows = connection.execute(_offsets, {"of": stream, "names": list(names)}).all()
-            return LaneOffsets.model_construct(marks=[LaneOffset.model_construct(lane=row.lane, last=row.last) for row in rows])
+            return LaneOffsets.model_construct(offsets=[LaneOffset.model_construct(lane=row.lane, last=row.last) for row in rows])
 
 
 class ReceiptBatch(NamedTuple):
@@ -197,7 +197,7 @@ class _ReceiptWriter:
 
     def __post_init__(self) -> None:
         connection, receipts = self.connection, self.receipts
-        self._lanes = lanes_of(connection, ((receipt.stream, receipt.lane) for receipt in receipts), self.now)
+        self._lanes = get_or_create_lanes(connection, ((receipt.stream, receipt.lane) for receipt in receipts), self.now)
         self._streams = streams_of(connection, (receipt.stream for receipt in receipts))
         self._subscriber_sets = whole_subscriber_sets(
             connection, {self._set_key(receipt): receipt.owed for receipt in receipts if receipt.subscriber_set is None}

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
-from headrace.store.custody.lanes import Lane, lanes_of, stream_of
+from headrace.store.custody.lanes import Lane, get_or_create_lanes, stream_of
 from headrace.store.custody.spills import BacklogInsert, redrive_key
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of
@@ -213,7 +213,7 @@ def _redrive(
             select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(trigger_ids), triggers.c.state != "removed")
         )
     }
-    lanes = lanes_of(connection, ((row.stream, row.lane or "") for row in chosen), now)
+    lanes = get_or_create_lanes(connection, ((row.stream, row.lane or "") for row in chosen), now)
     inserts = BacklogInsert(connection, now)
     done: list[str] = []
     for at, row in enumerate(chosen):

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from headrace.store.custody.lanes import Lane, lanes_of
+from headrace.store.custody.lanes import Lane, get_or_create_lanes
 from headrace.store.dialects.statements import BulkInsert, ValuesQuery
 from headrace.store.dialects.validity import is_valid_spill
 from headrace.store.tables.base import meta
@@ -112,7 +112,7 @@ class Spills:
         if not items:
             return
         valid = [item for item in items if is_valid_spill(item)]
-        self._lanes: dict[tuple[str, str], Lane] = lanes_of(connection, ((item.stream, item.lane) for item in valid), now)
+        self._lanes: dict[tuple[str, str], Lane] = get_or_create_lanes(connection, ((item.stream, item.lane) for item in valid), now)
         self._known: set[tuple[int, bytes, int]] = set()
         keys = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
         self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _stored_spills(connection, keys))

@@ -16,7 +16,7 @@ from headrace.store.dialects.postgresql import parameters
 
 log = structlog.get_logger(__name__)
 
-AGAIN = 1.0
+RETRY_SECONDS = 1.0
 """Seconds between two attempts to reach an unavailable database."""
 
 
@@ -57,10 +57,10 @@ class Listener:
             try:
                 open_for_news = self._listen()
             except psycopg.Error:  # the database is unavailable: nothing is committed there meanwhile
-                open_for_news = not readable([self._woken], AGAIN)
+                open_for_news = not readable([self._woken], RETRY_SECONDS)
             except Exception as error:  # after any other error too, listening must continue
-                log.error("listener failed", retry_seconds=AGAIN, exc_info=error)
-                open_for_news = not readable([self._woken], AGAIN)
+                log.error("listener failed", retry_seconds=RETRY_SECONDS, exc_info=error)
+                open_for_news = not readable([self._woken], RETRY_SECONDS)
 
     def _listen(self) -> bool:
         """Listen until closed and return False. Raise the driver's error if the connection breaks."""

@@ -68,12 +68,12 @@ class _Undone(Exception):
         self.error = error
 
 
-class _Attempt:
+class _Captured:
     """Store the error of its block for the callers. The writer itself must survive every work."""
 
     error: Exception | None = None
 
-    def __enter__(self) -> _Attempt:
+    def __enter__(self) -> _Captured:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
@@ -88,7 +88,7 @@ class Writer:
         self._engine = engine
         self._queue: SimpleQueue[_WorkItem | None] = SimpleQueue()
         self._closed = False
-        self._door = Lock()
+        self._submit_lock = Lock()
         self._observers: tuple[Callable[[], None], ...] = ()
         self.outages = Outages()
         self._thread = Thread(target=self._loop, name="headrace-writer", daemon=True)
@@ -116,14 +116,14 @@ class Writer:
 
     def close(self) -> None:
         """Finish the queued works, then stop."""
-        with self._door:
+        with self._submit_lock:
             if not self._closed:
                 self._closed = True
                 self._queue.put(None)
         self._thread.join()
 
     def _put(self, entry: _WorkItem) -> Future[Any]:
-        with self._door:  # nothing may enter the queue behind the end marker, where it would never be answered
+        with self._submit_lock:  # nothing may enter the queue behind the end marker, where it would never be answered
             if self._closed:
                 raise StorageBusy("The store is closed.")
             self._queue.put(entry)
@@ -151,7 +151,7 @@ class Writer:
         if not entries:
             return
         answers: list[Any] = []
-        with _Attempt() as attempt:
+        with _Captured() as attempt:
             answers = self._commit(entries)
         if attempt.error is None:
             self.outages.record_success()
@@ -168,7 +168,7 @@ class Writer:
 
     def _notify_observers(self) -> None:
         for observer in self._observers:
-            with _Attempt() as attempt:
+            with _Captured() as attempt:
                 observer()
             # the commit stands, and works of the next transaction must not fail for an observer's error
             if attempt.error is not None:

@@ -66,14 +66,14 @@ class _Open:
         self.is_over = report.state == "succeeded" or self.dead_letter_id is not None
 
 
-class Taken(NamedTuple):
+class AppliedReports(NamedTuple):
     """The reports that change something, and the slices of the dead letters among them."""
 
     reports: list[RunReport]
     slices: dict[str, bytes]
 
 
-def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> Taken:
+def apply_reports(connection: Connection, job_id: int, reports: Sequence[RunReport]) -> AppliedReports:
     """Count attempts of planned runs and close the finished ones.
 
     A report of a closed planned run changes nothing: it is a repeat whose response was lost.
@@ -94,7 +94,7 @@ def take_up(connection: Connection, job_id: int, reports: Sequence[RunReport]) -
         taken.append(report)
     slices = _dead_letter_slices(connection, runs)
     _write(connection, runs)
-    return Taken(taken, slices)
+    return AppliedReports(taken, slices)
 
 
 def _scopes(connection: Connection, job_id: int, reports: Iterable[RunReport]) -> dict[str, Any]:

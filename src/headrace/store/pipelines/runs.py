@@ -13,7 +13,7 @@ from headrace.core.values.moments import micros
 from headrace.store.control.jobs import require_running
 from headrace.store.db.database import Database
 from headrace.store.dead_letters.pipelines import settle_dead_letters
-from headrace.store.pipelines.planned_runs import Taken, take_up
+from headrace.store.pipelines.planned_runs import AppliedReports, apply_reports
 from headrace.store.pipelines.run_totals import add_to_totals, contribution
 from headrace.store.pipelines.scope_leases import require_holder
 from headrace.store.pipelines.scope_rows import set_pace
@@ -42,13 +42,13 @@ class Runs:
 
 def _report(connection: Connection, job_id: int, reports: Sequence[RunReport], ended: BatchEnded | None, now: int) -> None:
     project = require_running(connection, job_id).project
-    _store(connection, project, take_up(connection, job_id, reports), now)
+    _store(connection, project, apply_reports(connection, job_id, reports), now)
     if ended is not None:
         require_holder(connection, job_id, ended.scope)
         set_pace(connection, ended.scope, ended.read, ended.seconds)
 
 
-def _store(connection: Connection, project: str, taken: Taken, now: int) -> None:
+def _store(connection: Connection, project: str, taken: AppliedReports, now: int) -> None:
     newest: dict[str, RunReport] = {}
     for report in sorted(taken.reports, key=lambda report: _rank(report.attempt, report.state)):
         newest[report.run_id] = report

@@ -82,7 +82,7 @@ def _lanes(connection: Connection, stream: str | None) -> dict[str, tuple[int, i
 
 
 def _triggers(connection: Connection, stream: str | None) -> dict[str, list[TriggerAudit]]:
-    owed = _owed(connection, stream)
+    owed = _expected(connection, stream)
     counts = _counts(connection, stream)
     pending = _pending(connection, stream)
     names = _names(connection)
@@ -145,7 +145,7 @@ def _balance(trigger: str, read: int, totals: Counter[str], pending: int) -> Tri
     )
 
 
-def _owed(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
+def _expected(connection: Connection, stream: str | None) -> Counter[tuple[str, int]]:
     owed: Counter[tuple[str, int]] = Counter()
     for name, stream_id in _stream_ids(connection, stream):
         sums = Owed()

@@ -49,7 +49,7 @@ from headrace.wire.status.status import (
 )
 from headrace.wire.task_runs import TaskRunSummary
 
-LATEST = 20
+MAX_LATEST = 20
 MAX_ENDED_JOBS = 20
 MAX_RUNNING_JOBS = 50
 MAX_TRIGGERS = 50
@@ -164,9 +164,9 @@ def overview(connection: Connection, now: int, liveness: Liveness, unserved: Una
         dead_letters=dead_letter_totals,
         scopes=scope_statuses,
         pipelines=pipeline_statuses[:MAX_PIPELINES],
-        runs=last_runs(connection, limit=LATEST, with_seqs=False),
-        task_runs=task_run_list(connection, limit=LATEST),
-        recent=newest_events(connection, limit=LATEST),
+        runs=last_runs(connection, limit=MAX_LATEST, with_seqs=False),
+        task_runs=task_run_list(connection, limit=MAX_LATEST),
+        recent=newest_events(connection, limit=MAX_LATEST),
     )
 
 

@@ -32,7 +32,7 @@ from headrace.store.tables.webhooks import webhooks
 
 """The name in `meta` of the last pruned seq. After it, the log has no gap."""
 
-SCAN: Final = 5_000
+MAX_SCANNED_EVENTS: Final = 5_000
 """Events that one transaction examines, including the events that are still needed."""
 
 FIRING_BYTES: Final = 256
@@ -61,7 +61,7 @@ class Swept(NamedTuple):
 
 
 def logged_events(connection: Connection, old: AgeLimit, limit: int, after: int = 0) -> Swept:
-    """Delete up to `limit` old events after the seq `after`; examine no more than SCAN events.
+    """Delete up to `limit` old events after the seq `after`; examine no more than MAX_SCANNED_EVENTS.
 
     If payloads are large or firings are many, MAX_SLICE_BYTES bounds the transaction first.
     """
@@ -71,7 +71,7 @@ def logged_events(connection: Connection, old: AgeLimit, limit: int, after: int 
     aged = or_(events.c.seq <= old.head, events.c.received < old.received)
     spare = [aged, ~_unsettled, ~_unread(connection, _ENDLESS if again is None else again)]
     deletion = Slice(limit)
-    position, room = after, SCAN
+    position, room = after, MAX_SCANNED_EVENTS
     for first, last in _free(_dead_letter_ranges(connection), bound):
         start = _first_from(connection, max(first, position + 1), last)
         if start is None:

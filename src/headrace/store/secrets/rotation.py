@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, delete, insert, select, update
 
 from headrace.errors import ApiRefused, SettingsError
-from headrace.store.control.encrypted_arguments import named
+from headrace.store.control.encrypted_arguments import display_name
 from headrace.store.db.database import Database
 from headrace.store.db.slices import size_of, take_slice
 from headrace.store.keyring import Keyring
@@ -49,7 +49,7 @@ def _number(text: str) -> int:
 
 
 KINDS = (
-    _Kind("trigger", triggers.c.id, triggers.c.kwargs, _number, -1, lambda row: named(row.project, row.name), digested=True),
+    _Kind("trigger", triggers.c.id, triggers.c.kwargs, _number, -1, lambda row: display_name(row.project, row.name), digested=True),
     _Kind("connection", connections.c.id, connections.c.value, str, "", lambda row: f"connection '{row.id}'"),
     _Kind("variable", variables.c.key, variables.c.value, str, "", lambda row: f"variable '{row.key}'"),
     _Kind("webhook", webhooks.c.name, webhooks.c.secret, str, "", lambda row: f"the secret of webhook '{row.name}'"),

@@ -41,13 +41,13 @@ from headrace.store.task_runs.wait_terms import Candidates, Fired, Wait, WaitInd
 from headrace.wire.cloud_event import cloud_event
 from headrace.wire.task_runs import AwaitedEvent
 
-CLAIM: Final = 500
+MAX_CLAIMS: Final = 500
 MAX_EXAMINED_RUNS: Final = 500
 """Maximum number of runs that one transaction examines for an event."""
 _LEASE: Final = 30_000_000
 
 
-class Taken(NamedTuple):
+class Turn(NamedTuple):
     """The result of one turn of the scope: whether it read anything, and the events to hand over."""
 
     read: bool
@@ -64,66 +64,66 @@ class EventWaits:
         self._database = database
         self._steady = DatabaseAge(ages)
         self._commit_signal = commit_signal
-        self._home: SqlOrdering | None = None
+        self._ordering: SqlOrdering | None = None
 
-    def take(self) -> Taken | None:
+    def take(self) -> Turn | None:
         """Read on in the log and claim the events that are ready. Return None if no run waits."""
-        home = self._scope()
-        if home is None:
+        ordering = self._read_scope()
+        if ordering is None:
             return None
-        progress = self._read_on(home)
+        progress = self._read_on(ordering)
         now = self._database.now()
-        due = home.next_due(now)
+        due = ordering.next_due(now)
         if due is None or due > now:
-            return Taken(progress.moved, [])
-        expire(home, progress, now)
-        return Taken(progress.moved, home.claim(CLAIM, now))
+            return Turn(progress.moved, [])
+        expire(ordering, progress, now)
+        return Turn(progress.moved, ordering.claim(MAX_CLAIMS, now))
 
-    def hand(self, claims: Sequence[Claim], proceed: Callable[[], bool] = lambda: True) -> int:
+    def deliver(self, claims: Sequence[Claim], proceed: Callable[[], bool] = lambda: True) -> int:
         """Resume the runs that wait for these events, in the order of the claims, and settle the claims.
 
         Return the number of resumed runs.
         Each transaction resumes a few runs. If `proceed` returns false between two of them, the remaining
         claims are released.
         """
-        home, left, count = self._home, _Left(claims), 0
-        if home is None:
+        ordering, left, count = self._ordering, _Left(claims), 0
+        if ordering is None:
             return 0
         while left.claims:
             if not proceed():
-                home.give_back(left.claims, self._database.now())
+                ordering.give_back(left.claims, self._database.now())
                 break
-            more, left = self._database.write(partial(self._hand_some, home=home, left=left))
+            more, left = self._database.write(partial(self._deliver_some, ordering=ordering, left=left))
             count += more
         return count
 
-    def _hand_some(self, connection: Connection, home: SqlOrdering, left: _Left) -> tuple[int, _Left]:
+    def _deliver_some(self, connection: Connection, ordering: SqlOrdering, left: _Left) -> tuple[int, _Left]:
         """Resume a few runs. Return their number and the remaining claims.
 
         Invariant: the transaction that finds no more runs for an event settles it. So a run that begins to wait
         is found here, or finds the event handled.
         """
-        mine = _still_claimed(connection, home.scope_id, left.claims)
+        mine = _still_claimed(connection, ordering.scope_id, left.claims)
         if not mine:
             return 0, _Left([])
         after = left.after if mine[0] == left.claims[0] else 0
-        handing = _Handing.begin(connection, mine, after)
-        done, after = handing.fire(self._database, after)
-        if handing.count:
+        delivery = _Delivery.begin(connection, mine, after)
+        done, after = delivery.fire(self._database, after)
+        if delivery.count:
             self._commit_signal.signal(connection)
         now = self._database.now()
-        home.settle_within(connection, mine[:done], now)
-        home.renew_within(connection, mine[done:], now)
-        return handing.count, _Left(mine[done:], after)
+        ordering.settle_within(connection, mine[:done], now)
+        ordering.renew_within(connection, mine[done:], now)
+        return delivery.count, _Left(mine[done:], after)
 
-    def _read_on(self, home: SqlOrdering) -> Progress:
+    def _read_on(self, ordering: SqlOrdering) -> Progress:
         """Advance the scope in the log. An event that no run waits for is handled as soon as its leader is."""
         with self._database.reading() as connection:
-            if not is_behind(connection, home.scope_id):  # an empty transaction would wake the other API servers
+            if not is_behind(connection, ordering.scope_id):  # an empty transaction would wake the other API servers
                 return Progress.of([])
-        moved = self._database.write(lambda connection: pass_over(connection, home.scope_id, self._database.now()))
+        moved = self._database.write(lambda connection: pass_over(connection, ordering.scope_id, self._database.now()))
         with self._database.reading() as connection:
-            rows = page_after(connection, home.scope_id)
+            rows = page_after(connection, ordering.scope_id)
             fired = trigger_names(connection, [row.seq for row in rows])
         if not rows:
             return Progress(moved, at_end=True)
@@ -136,20 +136,20 @@ class EventWaits:
             # If too many runs wait to be read here, each event is claimed, and its runs are found later.
             return fed(rows, lambda row: candidates.last is None and not waits.have(row))
 
-        home.take_from(page, self._database.now())
+        ordering.take_from(page, self._database.now())
         return Progress.of(rows)
 
-    def _scope(self) -> SqlOrdering | None:
+    def _read_scope(self) -> SqlOrdering | None:
         """Return the scope, or None if no run waits."""
         waits = select(exists(select(event_waits.c.run_id)))
         with self._database.reading() as connection:
             if not connection.execute(waits).scalar_one():
                 return None
             scope_id = connection.execute(select(ordering_scopes.c.id).where(ordering_scopes.c.name == SCOPE)).scalar_one()
-        if self._home is None or self._home.scope_id != scope_id:
+        if self._ordering is None or self._ordering.scope_id != scope_id:
             policy = DeliveryPolicy(lease=_LEASE)
-            self._home = SqlOrdering(self._database, scope_id, policy=policy, by_age=False, logged=True, steady=self._steady)
-        return self._home
+            self._ordering = SqlOrdering(self._database, scope_id, policy=policy, by_age=False, logged=True, steady=self._steady)
+        return self._ordering
 
 
 class _Left(NamedTuple):
@@ -160,7 +160,7 @@ class _Left(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Handing:
+class _Delivery:
     """One transaction that hands events over to runs. `claims` are the claims that it examines."""
 
     connection: Connection

@@ -87,7 +87,7 @@ def await_trigger(database: Database, connection: Connection, project: str, run_
     name = f"run:{run_id}/{step}"
     values = {
         **FREE,
-        **encrypted_arguments.encrypt(database.keyring, trigger.kwargs, encrypted_arguments.named(project, name)),
+        **encrypted_arguments.encrypt(database.keyring, trigger.kwargs, encrypted_arguments.display_name(project, name)),
         "project": project,
         "name": name,
         "classpath": trigger.classpath,

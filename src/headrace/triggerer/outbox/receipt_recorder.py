@@ -45,7 +45,7 @@ class ApiReceiptRecorder:
         """Return the last recorded position of each lane."""
         request = wire.FindLaneOffsets(stream=stream, lanes=list(lanes))
         answer = await retry_until_available(lambda: self._api.request(GET_LANE_OFFSETS, request), "custody marks")
-        return {mark.lane: mark.last for mark in answer.marks}
+        return {mark.lane: mark.last for mark in answer.offsets}
 
     async def record(self, receipt: Receipt) -> bool:
         """Wait until the receipt is durable; return whether it is new.

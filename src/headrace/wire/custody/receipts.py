@@ -85,7 +85,7 @@ class FindLaneOffsets(WireModel):
 class LaneOffsets(WireModel):
     """The recorded offsets of the lanes that have one. With them, redeliveries are not counted twice."""
 
-    marks: list[LaneOffset]
+    offsets: list[LaneOffset]
 
 
 class CountReceipts(WireModel):

@@ -148,7 +148,7 @@ def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: Turn
 def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
     store: Store, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "SCAN", 50)
+    monkeypatch.setattr(event_log, "MAX_SCANNED_EVENTS", 50)
     owner = holder(store, "first")
     owner.append(*(event(f"{n}") for n in range(1, 301)))
 

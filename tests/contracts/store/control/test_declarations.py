@@ -84,13 +84,13 @@ def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder
 
 
 def test_what_comes_is_there_before_anything_goes(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projects, "BUDGET", 0.0)
+    monkeypatch.setattr(projects, "MAX_APPLY_SECONDS", 0.0)
     monkeypatch.setattr("headrace.store.control.declarations.MAX_SLICE_TRIGGERS", 1)
     declared = second()
     send(owner, declared)
     seen: list[tuple[bool, bool]] = []
     monkeypatch.setattr(projects, "monotonic", iter(range(1_000)).__next__)
-    monkeypatch.setattr(projects, "BUDGET", 2)
+    monkeypatch.setattr(projects, "MAX_APPLY_SECONDS", 2)
     after = ""
     while not (answer := switch(owner, declared, after=after)).done:
         after, now = answer.after, states(store)

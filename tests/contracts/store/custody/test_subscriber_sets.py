@@ -18,7 +18,7 @@ from headrace.core.ledger.subscriber_sets import EMPTY, digest_text, subscriber_
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.custody import subscriber_sets as store_subscriber_sets
-from headrace.store.custody.lanes import LOOK_AGAIN, idle_lanes
+from headrace.store.custody.lanes import CHECK_INTERVAL_MICROS, idle_lanes
 from headrace.store.custody.pruning import CUSTODY_SWEEPS, ended_waits
 from headrace.store.custody.subscriber_sets import MAX_UNMERGED_SETS, old_subscriber_sets
 from headrace.store.tables.control import triggers
@@ -274,7 +274,7 @@ def test_lanes_that_stay_are_looked_at_once_in_a_round(store: Store, owner: Hold
     assert sorted(marks(owner)) == [f"held-{number}" for number in range(6)]
     store.prune(lambda connection: connection.execute(delete(backlog)).rowcount)
     assert store.prune(lambda connection: idle_lanes(connection, store.now(), 9)) == 0, "not again in this round"
-    clock.turn(LOOK_AGAIN // 1_000_000 + 1)
+    clock.turn(CHECK_INTERVAL_MICROS // 1_000_000 + 1)
     assert store.prune(lambda connection: idle_lanes(connection, store.now(), 9)) == 6
     assert marks(owner) == {}
     with store.reading() as connection:

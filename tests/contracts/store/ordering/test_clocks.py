@@ -42,7 +42,7 @@ def hand_to_task_runs(store: Store) -> list[tuple[str, str | None]]:
     handed = []
     while (taken := store.event_waits.take()) is not None and (taken.read or taken.claims):
         handed += [(claim.event.id, claim.mark) for claim in taken.claims]
-        store.event_waits.hand(taken.claims)
+        store.event_waits.deliver(taken.claims)
     return handed
 
 

@@ -28,7 +28,7 @@ class Died(Exception):
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "MAX_CHANGED", SLICE)
+    monkeypatch.setattr(leases, "MAX_CHANGED_LEASES", SLICE)
     monkeypatch.setattr(held_leases, "MAX_CHANGES", 4)
     monkeypatch.setattr(declarations, "MAX_SLICE_TRIGGERS", SLICE)
 

@@ -95,7 +95,7 @@ def test_runs_that_wait_for_one_event_go_on_a_few_in_a_transaction(store: Store,
         wait_for(store, f"r{n:03}")
     owner.append(event("a", *owner.epochs.keys()))
     claims, seen = taken(store.event_waits), steps(store)
-    assert store.event_waits.hand(claims) == MANY
+    assert store.event_waits.deliver(claims) == MANY
     assert [count for count in seen if count] == [BATCH_STEPS, BATCH_STEPS, 5]
     assert (scheduled(store), open_events(store)) == (MANY, 0)
 
@@ -106,7 +106,7 @@ def test_runs_with_large_arguments_go_on_fewer_in_a_transaction(store: Store, ow
         wait_for(store, f"r{n}", "x" * 10_000)
     owner.append(event("a", *owner.epochs.keys()))
     claims, seen = taken(store.event_waits), steps(store)
-    assert store.event_waits.hand(claims) == 5
+    assert store.event_waits.deliver(claims) == 5
     assert [count for count in seen if count] == [2, 2, 1]
 
 
@@ -116,7 +116,7 @@ def test_events_for_a_run_each_share_transactions(store: Store, owner: Holder, m
         wait_for(store, f"r{n:03}", id=f"e{n}")
     owner.append(*(event(f"e{n}", *owner.epochs.keys(), follows=f"e{n - 1}" if n else None) for n in range(MANY)))
     claims, seen = taken(store.event_waits), steps(store)
-    assert store.event_waits.hand(claims) == MANY
+    assert store.event_waits.deliver(claims) == MANY
     assert [count for count in seen if count] == [BATCH_STEPS, BATCH_STEPS, 5]
 
 
@@ -126,7 +126,7 @@ def test_runs_that_do_not_want_the_event_are_looked_at_a_few_in_a_transaction(st
     wait_for(store, "mine")
     owner.append(event("a", *owner.epochs.keys()))
     claims, seen = taken(store.event_waits), steps(store)
-    assert store.event_waits.hand(claims) == 1
+    assert store.event_waits.deliver(claims) == 1
     assert len(seen) - 1 >= 51 // 7
     assert (had(store), open_events(store)) == ({"mine": 1}, 0)
 
@@ -148,13 +148,13 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
 
     proceed = stopping_after(transactions)
     with pytest.raises(Died):
-        store.event_waits.hand(taken(store.event_waits), die)
+        store.event_waits.deliver(taken(store.event_waits), die)
     done = scheduled(store)
     assert done == 7 * transactions
     other = EventWaits(store._database, store.task_runs.commit_signal, store.ages)
     assert taken(other) == [], "its lease is not over"
     clock.turn(31)
-    assert other.hand(taken(other)) == 35 - done
+    assert other.deliver(taken(other)) == 35 - done
     assert (had(store), open_events(store)) == ({f"r{n:02}": 1 for n in range(35)}, 0)
 
 
@@ -162,11 +162,11 @@ def test_an_api_that_ends_gives_back_what_is_left(store: Store, owner: Holder) -
     for n in range(35):
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()), event("b", *owner.epochs.keys(), follows="a"))
-    assert store.event_waits.hand(taken(store.event_waits), stopping_after(2)) == 14
+    assert store.event_waits.deliver(taken(store.event_waits), stopping_after(2)) == 14
     other = EventWaits(store._database, store.task_runs.commit_signal, store.ages)
     claims = taken(other)
     assert [claim.attempts for claim in claims] == [1, 1]
-    assert other.hand(claims) == 21
+    assert other.deliver(claims) == 21
     assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 35, 0)
 
 
@@ -196,13 +196,13 @@ def test_runs_that_begin_to_wait_between_two_transactions_get_the_event_once(sto
             assert defer(claim()["r00"]) == "deferred"
         return True
 
-    assert store.event_waits.hand(taken(store.event_waits), between) == 36
+    assert store.event_waits.deliver(taken(store.event_waits), between) == 36
     assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 36, 0)
     runs = claim()
     assert "r00" not in runs
     assert json.loads(runs["0-new"].kwargs)["event"]["id"] == "a"
     owner.append(event("b", *owner.epochs.keys(), follows="a"))
-    assert store.event_waits.hand(taken(store.event_waits)) == 1
+    assert store.event_waits.deliver(taken(store.event_waits)) == 1
     assert had(store)["r00"] == 2
 
 
@@ -218,10 +218,10 @@ def test_a_second_api_that_has_the_event_since_ends_the_first(store: Store, owne
         gone += 1
         if gone == 2:
             clock.turn(31)
-            assert other.hand(taken(other)) == 28
+            assert other.deliver(taken(other)) == 28
         return True
 
-    assert store.event_waits.hand(taken(store.event_waits), overtaken) == 7
+    assert store.event_waits.deliver(taken(store.event_waits), overtaken) == 7
     assert (set(had(store).values()), len(had(store))) == ({1}, 35)
 
 
@@ -238,7 +238,7 @@ def test_runs_with_many_patterns_are_compared_a_few_in_a_transaction(store: Stor
     wait_by(store, "many", *(f"*{n}" for n in range(20)), "*")
     owner.append(event("a", *owner.epochs.keys()))
     claims, seen = taken(store.event_waits), steps(store)
-    assert store.event_waits.hand(claims) == 10
+    assert store.event_waits.deliver(claims) == 10
     assert [count for count in seen if count] == [2, 2, 2, 2, 1, 1]
     assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 10, 0)
 
@@ -250,7 +250,7 @@ def test_patterns_of_other_names_are_not_read(store: Store, owner: Holder, monke
     wait_by(store, "mine", "leg?")
     owner.append(event("a", *owner.epochs.keys()))
     claims, seen = taken(store.event_waits), steps(store)
-    assert store.event_waits.hand(claims) == 1
+    assert store.event_waits.deliver(claims) == 1
     assert len(seen) - 1 == 1, "one transaction reads the one run, and settles the event"
 
 
@@ -262,10 +262,10 @@ def test_an_api_that_dies_between_two_slices_of_patterns_loses_and_repeats_nothi
     for n in range(9):
         wait_by(store, f"r{n}", "no*", "*s" if n % 2 else "*t")
     owner.append(event("a", *owner.epochs.keys()))
-    store.event_waits.hand(taken(store.event_waits), stopping_after(transactions))
+    store.event_waits.deliver(taken(store.event_waits), stopping_after(transactions))
     clock.turn(31)
     other = EventWaits(store._database, store.task_runs.commit_signal, store.ages)
-    other.hand(taken(other))
+    other.deliver(taken(other))
     assert (had(store), open_events(store)) == ({f"r{n}": 1 for n in range(1, 9, 2)}, 0)
 
 

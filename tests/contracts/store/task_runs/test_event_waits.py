@@ -90,7 +90,7 @@ def runs(store: Store) -> Runs:
 def dispatch(store: Store) -> None:
     """Hand over all that there is."""
     while (taken := store.event_waits.take()) is not None and (taken.read or taken.claims):
-        store.event_waits.hand(taken.claims)
+        store.event_waits.deliver(taken.claims)
 
 
 def test_a_run_goes_on_with_the_event_as_a_cloud_event(store: Store, feed: Feed, runs: Runs) -> None:
@@ -165,10 +165,10 @@ def test_what_is_claimed_again_after_a_crash_is_given_once(store: Store, feed: F
     feed.store_events(event("1", feed.ids["legs.a"]))
     taken = store.event_waits.take()
     assert taken is not None
-    store.event_waits.hand(taken.claims)
+    store.event_waits.deliver(taken.claims)
     (again,) = runs.claim()
     assert runs.defer(again) == "deferred"
-    assert store.event_waits.hand(taken.claims) == 0  # an api that died before it settled them, and another that has them again
+    assert store.event_waits.deliver(taken.claims) == 0  # an api that died before it settled them, and another that has them again
     assert runs.got() == []
 
 
@@ -191,7 +191,7 @@ def test_a_run_that_begins_to_wait_while_its_event_is_handed_over_gets_it(
         return answer
 
     monkeypatch.setattr(store._database, "write", write_and_let_another_wait)
-    assert store.event_waits.hand(taken.claims) == 1
+    assert store.event_waits.deliver(taken.claims) == 1
     dispatch(store)
     assert sorted(runs.got()) == [("one", "1"), ("two", "1")]
 
@@ -236,7 +236,7 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
                 hands.append((api, taken.claims))
         elif what < 0.7 and hands:
             api, claims = hands.pop(chance.randrange(len(hands)))
-            api.hand(claims)
+            api.deliver(claims)
         elif running is not None:
             runs.defer(running)
             running = None
@@ -282,7 +282,7 @@ def test_what_is_open_when_it_is_looked_for_and_handled_before_the_run_waits_is_
 
     def then_handed(*given: Any) -> Any:
         found = looked_back(*given)
-        store.event_waits.hand(taken.claims)
+        store.event_waits.deliver(taken.claims)
         return found
 
     monkeypatch.setattr(task_runs, "look_back", then_handed)

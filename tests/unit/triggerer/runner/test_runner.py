@@ -73,7 +73,7 @@ class Api(ApiTwin):
         return ReceiptCount(log="0" * 16, receipts=0)
 
     async def marks(self, wanted: FindLaneOffsets) -> LaneOffsets:
-        return LaneOffsets(marks=[])
+        return LaneOffsets(offsets=[])
 
     async def failure(self, context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         trigger_id = context.trigger_id
