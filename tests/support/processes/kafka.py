@@ -42,7 +42,7 @@ class KafkaServer:
         self.address = self.start()
         quiet = {"bootstrap.servers": self.address, "log_level": 0}
         self.admin = confluent_kafka.admin.AdminClient(quiet)
-        self._producer = confluent_kafka.Producer(quiet | {"linger.ms": 0, "enable.idempotence": True})
+        self._producer = confluent_kafka.Producer(quiet | {"linger.ms": 0, "enable.idempotence": True, "message.max.bytes": 1_048_000})
 
     def start(self) -> str:
         """Start it, wait until it answers, and return its address."""
@@ -62,9 +62,17 @@ class KafkaServer:
         """Create a topic and return its name, by default one of its own."""
         name = name or f"topic-{secrets.token_hex(6)}"
         topic = self._library.admin.NewTopic(name, partitions, 1, config=dict(settings or {}))
-        for future in self.admin.create_topics([topic]).values():
-            future.result(SECONDS)
-        return name
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                for future in self.admin.create_topics([topic]).values():
+                    future.result(SECONDS)
+            except self._library.KafkaException as error:  # a topic of this name is being deleted
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS" or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+            else:
+                return name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
@@ -106,6 +114,10 @@ class KafkaServer:
             producer.produce(topic, value, partition=partition)
         producer.flush(SECONDS)
         (producer.abort_transaction if abort else producer.commit_transaction)(SECONDS)
+
+    def consumer(self, group: str, **settings: Any) -> Any:
+        """Return another member of a group, as any program may be."""
+        return self._library.Consumer({"bootstrap.servers": self.address, "group.id": group, "log_level": 0} | settings)
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int:
         """Return the committed offset of a group, or a negative number."""

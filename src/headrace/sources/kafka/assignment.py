@@ -76,6 +76,7 @@ class Assignment:
             partition = Partition(key, birthmarks[key.topic], begin, committed)
             partition.end = high
             if 0 <= committed < low:
+                partition.lost_before = low
                 self._report(partition, committed, low - 1, "The broker deleted them before they were read: the retention is too short.")
             elif committed > high:
                 self._report(partition, high, committed - 1, "They were read, and the broker has lost them.")

@@ -34,10 +34,10 @@ class Partition:
         "delivered",
         "end",
         "floor",
-        "gap",
         "is_assigned",
         "key",
         "lane",
+        "lost_before",
         "read_end",
         "unread_from",
     )
@@ -62,8 +62,8 @@ class Partition:
         """The offset up to which the client has read. It passes markers of transactions, which are not delivered."""
         self.unread_from: int | None = None
         """The first offset that the broker had deleted before it was read, while the stream is open."""
-        self.gap: tuple[int, int] | None = None
-        """The first and last offset that the broker had deleted when the stream was opened."""
+        self.lost_before = 0
+        """The offset before which messages are missing at the broker that were not read."""
         self.is_assigned = True
 
     @property
@@ -85,8 +85,9 @@ class Partition:
 
     @property
     def committed_position(self) -> int | None:
-        """The last position up to which the broker has acknowledged the lane, or None if it has none."""
-        return self.committed - 1 if self.committed > 0 else None
+        """The last position that is acknowledged or lost at the broker, or None if there is none."""
+        committed = max(self.committed, self.lost_before)
+        return committed - 1 if committed > 0 else None
 
     @property
     def end_position(self) -> int | None:

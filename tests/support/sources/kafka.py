@@ -1,0 +1,94 @@
+"""A topic of a test, with a connection, a group and an upstream of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+from headrace.errors import StreamError, UpstreamFenced
+from headrace.sources.kafka.producer import KafkaProducer
+from headrace.sources.kafka.upstream import Kafka
+from headrace.testing.contract.reading import Reading
+from support.processes.kafka import KafkaServer, connection_variable
+from support.sources.kit import PATIENCE
+
+ACKED = AdvanceOutcome(1, 0)
+FAILED = AdvanceOutcome(0, 1)
+
+
+class KafkaTopic:
+    """A topic of a server. Metadata are refreshed often, so that tests need not wait."""
+
+    def __init__(self, server: KafkaServer, partitions: int = 1, **settings: str) -> None:
+        self.server = server
+        self.name = server.create_topic(partitions=partitions)
+        self.group = self.name
+        self.connection = f"kafka_{secrets.token_hex(4)}"
+        self.set_connection(server.address, **settings)
+
+    def set_connection(self, address: str, **settings: str) -> None:
+        """Set the connection: an address, and settings with underscores for dots."""
+        named = {"topic.metadata.refresh.interval.ms": "200"} | {name.replace("_", "."): value for name, value in settings.items()}
+        query = "&".join(f"{name}={value}" for name, value in named.items())
+        os.environ[connection_variable(self.connection)] = f"kafka://{address}?{query}"
+
+    def send(self, values: Sequence[bytes | None], partition: int = 0, **fields: Any) -> None:
+        """Send messages."""
+        self.server.send(self.name, values, partition, **fields)
+
+    def upstream(self, topics: str | None = None, **arguments: Any) -> Kafka:
+        """Return an upstream of the topic."""
+        arguments = {"connection": self.connection, "group": self.group} | arguments
+        return Kafka(topics or self.name, **arguments)
+
+    def producer(self, **arguments: Any) -> KafkaProducer:
+        """Return a new producer of the topic."""
+        return self.upstream(**arguments).producer()
+
+    def committed(self, partition: int = 0) -> int:
+        """Return the committed offset of the group."""
+        return self.server.committed(self.group, self.name, partition)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        os.environ.pop(connection_variable(self.connection), None)
+
+
+MakeTopic = Callable[..., KafkaTopic]
+"""Creates a topic, by default of one partition on the shared server."""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def until_in_thread(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds that blocks."""
+    async with asyncio.timeout(PATIENCE):
+        while not await asyncio.to_thread(condition):
+            await asyncio.sleep(0.05)
+
+
+async def advance_until_done(stream: Reading, items: Sequence[tuple[Any, Any]]) -> None:
+    """Advance past items of one lane, again after each error that may pass, as the advancer does."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await stream.producer.advance([AdvanceItem(payload, ACKED) for _, payload in items])
+                return
+            except UpstreamFenced:
+                raise
+            except StreamError:
+                await asyncio.sleep(0.1)
+
+
+def numbers(start: int, stop: int) -> list[bytes]:
+    """Return messages with the numbers from `start` to before `stop`."""
+    return [b'{"n":%d}' % number for number in range(start, stop)]

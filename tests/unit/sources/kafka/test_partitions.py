@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, TopicPartitionKey
+
+KEY = TopicPartitionKey("orders", 3)
+
+
+def partition(start: int = 0, committed: int = NO_OFFSET) -> Partition:
+    return Partition(KEY, "5f1c", start, committed)
+
+
+def test_a_lane_names_topic_partition_and_birthmark() -> None:
+    assert partition().lane == "orders/3@5f1c"
+    assert Partition(KEY, None, 0, NO_OFFSET).lane == "orders/3"
+
+
+def test_an_offset_is_delivered_once() -> None:
+    one = partition(start=5)
+    assert [one.deliver(offset) for offset in (4, 5, 7, 7, 6, 8)] == [False, True, True, False, False, True]
+
+
+def test_the_target_is_behind_the_last_answered_message() -> None:
+    one = partition()
+    for offset in (0, 1, 6, 7):
+        one.deliver(offset)
+    one.answer(6, None)
+    assert (one.target, one.is_drained, one.needs_commit) == (7, False, True)
+    one.answer(1, None)  # a repeated advance
+    assert one.target == 7
+
+
+def test_a_drained_lane_is_committed_up_to_the_end_that_was_read() -> None:
+    one = partition()
+    one.deliver(0)
+    one.reached_end(9)
+    assert one.target == 0
+    one.answer(0, None)
+    assert one.target == 9
+    one.confirm(9)
+    assert not one.needs_commit
+    assert one.committed_position == one.end_position == 8
+
+
+def test_a_failed_message_holds_the_committed_offset() -> None:
+    one = partition()
+    for offset in range(10):
+        one.deliver(offset)
+    one.answer(5, 4)
+    one.answer(9, 7)
+    one.reached_end(12)
+    assert one.target == 4
+
+
+def test_a_floor_that_another_reader_has_passed_is_dropped() -> None:
+    one = partition()
+    for offset in range(10):
+        one.deliver(offset)
+    one.answer(9, 4)
+    assert (one.assign(committed=4), one.floor) == (10, 4)
+    assert (one.assign(committed=5), one.floor) == (10, None)
+
+
+def test_a_partition_that_is_assigned_again_goes_on_after_the_delivered_messages() -> None:
+    one = partition()
+    one.deliver(0)
+    one.deliver(1)
+    one.is_assigned = False
+    assert not one.needs_commit
+    assert one.assign(committed=NO_OFFSET) == 2
+    assert one.assign(committed=50) == 50
+
+
+def test_a_start_behind_the_first_message_is_committed() -> None:
+    assert partition(start=50).needs_commit
+    assert not partition(start=0).needs_commit
+
+
+def test_lost_messages_count_as_committed() -> None:
+    one = partition(start=50, committed=10)
+    one.lost_before = 50
+    assert one.committed_position == 49
+
+
+def test_a_topic_that_is_created_again_has_another_partition() -> None:
+    partitions = Partitions()
+    old, new = partition(), Partition(KEY, "77aa", 0, NO_OFFSET)
+    partitions.add(old)
+    partitions.add(new)
+    assert partitions.get(KEY) is new
+    assert partitions.of_lane(old.lane) is old
+    assert partitions.assigned == [new]

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.core.connection import Connection, parse_connection
+from headrace.errors import UpstreamError
+from headrace.sources.kafka.settings import client_settings, consumer_settings, ignored_settings
+
+
+def test_an_address_without_a_port_gets_the_default() -> None:
+    assert client_settings(parse_connection("kafka", "kafka://broker.example"))["bootstrap.servers"] == "broker.example:9092"
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "servers"),
+    [
+        ("a.example,b.example:9094", 9093, "a.example:9093,b.example:9094"),
+        ("::1", 9092, "[::1]:9092"),
+        ("[::1]", 9092, "[::1]:9092"),
+        ("10.0.0.1", None, "10.0.0.1:9092"),
+    ],
+)
+def test_several_hosts_and_addresses(host: str, port: int | None, servers: str) -> None:
+    assert client_settings(Connection("kafka", "kafka", host=host, port=port))["bootstrap.servers"] == servers
+
+
+def test_a_login_is_sent_encrypted_unless_the_connection_says_otherwise() -> None:
+    settings = client_settings(parse_connection("kafka", "kafka://ada:s%40cret@broker.example:9093"))
+    assert settings == {
+        "bootstrap.servers": "broker.example:9093",
+        "sasl.username": "ada",
+        "sasl.password": "s@cret",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+    }
+    extra = "security.protocol=SASL_PLAINTEXT&sasl.mechanisms=SCRAM-SHA-512"
+    settings = client_settings(parse_connection("kafka", f"kafka://ada:secret@broker.example?{extra}"))
+    assert settings["security.protocol"] == "SASL_PLAINTEXT"
+    assert settings["sasl.mechanisms"] == "SCRAM-SHA-512"
+    assert "sasl.mechanism" not in settings
+
+
+def test_settings_of_the_upstream_cannot_be_changed() -> None:
+    connection = parse_connection("kafka", "kafka://broker.example?group.id=x&enable.auto.commit=true&fetch.min.bytes=5")
+    settings = consumer_settings(connection, "shop", "member")
+    assert (settings["group.id"], settings["enable.auto.commit"], settings["fetch.min.bytes"]) == ("shop", False, "5")
+    assert ignored_settings(connection) == ["group.id", "enable.auto.commit"]
+
+
+def test_a_classic_group_has_a_static_member_and_one_of_the_new_protocol_none() -> None:
+    assert consumer_settings(parse_connection("kafka", "kafka://a"), "shop", "member")["group.instance.id"] == "member"
+    assert "group.instance.id" not in consumer_settings(parse_connection("kafka", "kafka://a?group.protocol=consumer"), "shop", "member")
+
+
+@pytest.mark.parametrize(("uri", "problem"), [("http://a", "kind 'http'"), ("kafka://", "no address")])
+def test_a_connection_that_cannot_be_used_is_named(uri: str, problem: str) -> None:
+    with pytest.raises(UpstreamError, match=problem):
+        client_settings(parse_connection("kafka", uri))
