@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headrace.sources.queue.writer import QueueWriter
+from headrace.wire.calls import admin as calls
 from support.processes.deployment import Deployment, Process, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
@@ -89,7 +90,7 @@ class Scene:
 
     def audit(self) -> dict[str, Any]:
         with self.deployment.admin() as client:
-            audit: dict[str, Any] = client.audit()
+            audit: dict[str, Any] = client.get(calls.GET_AUDIT)
         return audit
 
     def copy(self, name: str) -> Path:

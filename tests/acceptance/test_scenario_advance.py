@@ -52,4 +52,4 @@ def test_one_lane_of_eight_that_cannot_be_advanced_holds_up_no_other(tmp_path: P
 
 def _reported(deployment: Deployment) -> bool:
     with deployment.admin() as client:
-        return any(lane["error"] for stream in client.streams()["streams"] for lane in stream["lanes"])
+        return any(lane.error for stream in client.streams().streams for lane in stream.lanes)

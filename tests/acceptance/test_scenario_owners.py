@@ -62,7 +62,7 @@ def test_a_triggerer_that_was_asleep_for_too_long_is_fenced(tmp_path: Path) -> N
 def _holders(deployment: Deployment) -> set[int]:
     """Return the jobs that hold triggers of the stream."""
     with deployment.admin() as client:
-        return {one["job_id"] for one in client.triggers()["triggers"] if one["job_id"] is not None}
+        return {trigger.job_id for trigger in client.triggers().triggers if trigger.job_id is not None}
 
 
 def _running(deployment: Deployment) -> dict[int, int]:

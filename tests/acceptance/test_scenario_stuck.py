@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.calls import admin as calls
 from support.processes.deployment import Deployment, Feed, Oracle, Trigger, project_text, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -29,7 +30,7 @@ def test_a_trigger_that_is_stuck_past_the_ack_timeout_gets_all_it_missed_once_it
         assert not gate.exists()
         assert oracle.backlog() > 1000
         with deployment.admin() as client:
-            assert client.audit()["clean"]
+            assert client.get(calls.GET_AUDIT)["clean"]
         gate.touch()
         expected = {"a": numbers, "b": numbers, "stuck": numbers, "even": range(0, 2000, 2)}
         oracle.settled(expected)

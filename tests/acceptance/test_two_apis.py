@@ -12,6 +12,7 @@ import pytest
 from headrace.client.admin.client import AdminClient
 from headrace.client.admin.task_runs import TaskRunsClient
 from headrace.client.job import JobClient
+from headrace.wire.calls import admin as calls
 from headrace.wire.calls.execution import CLAIM_TASK_RUNS
 from headrace.wire.task_runs import ClaimRuns, StartTask
 from support.processes.deployment import KEY, Deployment, until
@@ -31,7 +32,7 @@ def answers(url: str) -> bool:
 
 def heartbeat(url: str) -> str:
     with AdminClient(url) as admin:
-        (job,) = admin.status()["jobs"]
+        (job,) = admin.get(calls.GET_STATUS)["jobs"]
     return str(job["last_heartbeat"])
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from headrace.client.admin.client import AdminClient
 from headrace.demo.report.check import EXAMPLES, Point
-from headrace.wire.custody.receipts import Audit
+from headrace.wire.calls import admin as calls
 
 
 def custody(url: str) -> Point:
     """Return whether `headrace audit` is clean. Raises `ApiError`."""
     with AdminClient(url) as client:
-        audit = Audit.model_validate(client.audit())
+        audit = client.read(calls.GET_AUDIT)
     wrong = [
         f"{stream.stream}: {trigger.trigger} does not balance"
         for stream in audit.streams

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headrace.client.admin.client import AdminClient
-from headrace.wire.status.status import DeadLetterPage, DeadLetterSummary
+from headrace.wire.calls import admin as calls
+from headrace.wire.status.status import DeadLetterSummary
 
 PAGE = 500
 
@@ -14,7 +15,7 @@ def fetch_dead_letters(url: str) -> list[DeadLetterSummary]:
     before: str | None = None
     with AdminClient(url) as client:
         while True:
-            page = DeadLetterPage.model_validate(client.dead_letters(limit=PAGE, before=before))
+            page = client.read(calls.LIST_DEAD_LETTERS, {"limit": PAGE, "before": before})
             dead_letters += page.dead_letters
             if page.before is None:
                 return dead_letters

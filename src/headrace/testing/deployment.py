@@ -18,6 +18,7 @@ import httpx
 from headrace.client.admin.client import AdminClient
 from headrace.process.child import LIFELINE
 from headrace.run_files import STANDALONE, read_run_file
+from headrace.wire.calls import admin as calls
 
 START_TIMEOUT_SECONDS: Final = 90.0
 STOP_TIMEOUT_SECONDS: Final = 30.0
@@ -47,17 +48,17 @@ class RunningDeployment:
     def status(self) -> Any:
         """Return the status of the deployment, as the admin API has it."""
         with AdminClient(self.url) as client:
-            return client.status()
+            return client.get(calls.GET_STATUS)
 
     def events(self, limit: int = 1_000) -> list[dict[str, Any]]:
         """Return the newest events of the log, newest first."""
         with AdminClient(self.url) as client:
-            return list(client.events(limit=limit)["events"])
+            return list(client.get(calls.LIST_EVENTS, {"limit": limit})["events"])
 
     def dead_letters(self) -> list[dict[str, Any]]:
         """Return the dead letters of raw events, newest first."""
         with AdminClient(self.url) as client:
-            return list(client.dead_letters()["dead_letters"])
+            return list(client.get(calls.LIST_DEAD_LETTERS)["dead_letters"])
 
     def wait_until(self, condition: Callable[[], Any], timeout: float = WAIT_TIMEOUT_SECONDS) -> Any:
         """Return the first true value of `condition`, which is called again and again.

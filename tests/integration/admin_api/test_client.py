@@ -11,6 +11,7 @@ import pytest
 from headrace.client.admin import client as admin
 from headrace.client.admin.client import AdminClient
 from headrace.errors import ApiUnavailable
+from headrace.wire.calls import admin as calls
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.pipelines.runs import RunReport
@@ -27,13 +28,13 @@ def api(tmp_path: Path) -> Iterator[Api]:
 def test_every_list_is_answered(api: Api) -> None:
     holder(api.store, "first").append(event("a", subject="N1"), event("b"), dead_letters=[letter("x")])
     with AdminClient(api.url) as client:
-        status = client.status()
+        status = client.get(calls.GET_STATUS)
         assert (status["head"], status["dead_letters"]) == (2, 1)
-        assert [found["id"] for found in client.events(subject="N1", limit=10)["events"]] == ["a"]
-        assert [found["name"] for found in client.triggers()["triggers"]] == ["first"]
-        assert client.streams()["streams"] == []
-        assert client.runs()["runs"] == []
-        assert [found["id"] for found in client.dead_letters()["dead_letters"]] == ["x"]
+        assert [found["id"] for found in client.get(calls.LIST_EVENTS, {"subject": "N1", "limit": 10})["events"]] == ["a"]
+        assert [trigger.name for trigger in client.triggers().triggers] == ["first"]
+        assert client.streams().streams == []
+        assert client.get(calls.LIST_RUNS)["runs"] == []
+        assert [found["id"] for found in client.get(calls.LIST_DEAD_LETTERS)["dead_letters"]] == ["x"]
 
 
 def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +46,8 @@ def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api
     reports = [StreamReport(stream=name, state="polling", lanes=[]) for name in names]
     api.store.jobs.heartbeat(owner.job_id, Heartbeat(streams=reports))
     with AdminClient(api.url) as client:
-        assert [found["name"] for found in client.triggers()["triggers"]] == ["a", "b", "b", "c", "c", "d", "e"]
-        assert [found["stream"] for found in client.streams()["streams"]] == names
+        assert [trigger.name for trigger in client.triggers().triggers] == ["a", "b", "b", "c", "c", "d", "e"]
+        assert [stream.stream for stream in client.streams().streams] == names
     page = api.ask("GET", "/api/v1/triggers?limit=2").json()
     assert ([one["name"] for one in page["triggers"]], page["after"]) == (["a", "b"], page["triggers"][1]["id"])
     page = api.ask("GET", "/api/v1/streams?limit=3&after=b").json()
@@ -63,9 +64,9 @@ def test_a_list_of_pipeline_runs_has_as_many_as_are_requested(api: Api) -> None:
     ]
     api.store.runs.report(job.id, reports)
     with AdminClient(api.url) as client:
-        assert [len(client.runs(limit=limit)["runs"]) for limit in (20, 150, 1_000)] == [20, 150, 150]
+        assert [len(client.get(calls.LIST_RUNS, {"limit": limit})["runs"]) for limit in (20, 150, 1_000)] == [20, 150, 150]
 
 
 def test_a_missing_api_is_unavailable() -> None:
     with AdminClient("http://127.0.0.1:1") as client, pytest.raises(ApiUnavailable):
-        client.status()
+        client.get(calls.GET_STATUS)

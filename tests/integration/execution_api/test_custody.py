@@ -18,12 +18,11 @@ from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.receipt_recorder import MAX_NAMED_TRIGGERS, ApiReceiptRecorder
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.leases import Leases
+from headrace.wire.calls import admin as calls
 from headrace.wire.control.jobs import Heartbeat
 from headrace.wire.custody.backlog import Settled
-from headrace.wire.custody.dead_letters import DeadLetterActionResult, DeadLetterActions, DeadLetterSelection
+from headrace.wire.custody.dead_letters import DeadLetterSelection
 from headrace.wire.custody.events import EventBatch
-from headrace.wire.custody.receipts import Audit
-from headrace.wire.status.status import DeadLetterDetail, Status
 from support.processes.calls import get_backlog, get_lane_offsets, load_triggers, settle_backlog
 from support.processes.execution_api import KEY, Api, serving
 from support.processes.store import DATABASES, declaration, event, letter, registration
@@ -68,8 +67,8 @@ async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client:
         await settle_backlog(client, 1, held[1], settled)
     assert (await get_backlog(client, 1, 0, 100)).items == []
     with AdminClient(api.url) as admin:
-        books = Audit.model_validate(await asyncio.to_thread(admin.audit))
-        nothing = Audit.model_validate(await asyncio.to_thread(admin.audit, "another"))
+        books = await asyncio.to_thread(admin.read, calls.GET_AUDIT)
+        nothing = await asyncio.to_thread(admin.read, calls.GET_AUDIT, {"stream": "another"})
     assert books.clean
     assert [(one.trigger, one.read, one.fired, one.filtered, one.settled) for one in books.streams[0].triggers] == [
         ("first", 2, 0, 2, 2),
@@ -98,7 +97,7 @@ async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClie
     stored = await client.store(EventBatch(epochs=held, events=[event("a", 2)], spills=[spill(1, 1)], receipts=[stretch]))
     assert (stored.events, stored.spills, stored.receipts) == (["stored"], ["stored"], ["stored"])
     with AdminClient(api.url) as admin:
-        assert Audit.model_validate(await asyncio.to_thread(admin.audit)).clean
+        assert (await asyncio.to_thread(admin.read, calls.GET_AUDIT)).clean
 
 
 async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClient, api: Api) -> None:
@@ -108,7 +107,7 @@ async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClie
     )
     assert len((await get_lane_offsets(client, "folder", [f"{lane}" for lane in range(50)])).offsets) == 40
     with AdminClient(api.url) as admin:
-        books = Audit.model_validate(await asyncio.to_thread(admin.audit))
+        books = await asyncio.to_thread(admin.read, calls.GET_AUDIT)
     assert (books.clean, books.streams[0].read, books.streams[0].lanes) == (True, 400, 40)
 
 
@@ -126,30 +125,30 @@ async def test_dead_letters_are_redriven_and_discarded_with_the_deployment_key_o
     with AdminClient(api.url) as admin:
         for wrong, code in (("another key", 401), (client._registered.token, 403)):
             with pytest.raises(ApiRefused) as refused:
-                admin.act("redrive", asked, key=wrong)
+                admin.request(calls.REDRIVE_DEAD_LETTERS, asked, credential=wrong)
             assert refused.value.status == code
-        assert DeadLetterActionResult.model_validate(admin.act("redrive", asked, key=KEY)).count == 1
-        assert DeadLetterActionResult.model_validate(admin.act("redrive", asked, key=KEY)).count == 0
-        assert DeadLetterActionResult.model_validate(admin.act("discard", DeadLetterSelection(kind="malformed"), key=KEY)).count == 1
-        assert DeadLetterDetail.model_validate(admin.dead_letter("x/1")).state == "redriven"
-        status = Status.model_validate(admin.status())
+        assert admin.request(calls.REDRIVE_DEAD_LETTERS, asked, credential=KEY).count == 1
+        assert admin.request(calls.REDRIVE_DEAD_LETTERS, asked, credential=KEY).count == 0
+        assert admin.request(calls.DISCARD_DEAD_LETTERS, DeadLetterSelection(kind="malformed"), credential=KEY).count == 1
+        assert admin.read(calls.GET_DEAD_LETTER, id="x/1").state == "redriven"
+        status = admin.read(calls.GET_STATUS)
         assert status.dead_letter_counts == {"open": 0, "redriven": 1, "discarded": 1}
         assert (status.dead_letters, status.totals.backlog) == (1, 1)
         assert [(one.trigger, one.depth) for one in status.backlogs] == [("first", 1)]
-        assert [one["id"] for one in admin.dead_letters(state="discarded")["dead_letters"]] == ["y"]
-        done = DeadLetterActions.model_validate(admin.dead_letter_actions()).actions
+        assert [one["id"] for one in admin.get(calls.LIST_DEAD_LETTERS, {"state": "discarded"})["dead_letters"]] == ["y"]
+        done = admin.read(calls.LIST_DEAD_LETTER_ACTIONS).actions
         assert [(one.action, one.count, one.who) for one in done] == [("discard", 1, "unnamed"), ("redrive", 0, "me"), ("redrive", 1, "me")]
         with pytest.raises(ApiRefused) as nothing:
-            admin.act("redrive", DeadLetterSelection(), key=KEY)
+            admin.request(calls.REDRIVE_DEAD_LETTERS, DeadLetterSelection(), credential=KEY)
         assert (nothing.value.status, nothing.value.problem) == (422, "invalid")
         with pytest.raises(ApiRefused):
-            admin.dead_letter("none")
+            admin.get(calls.GET_DEAD_LETTER, id="none")
     page = await get_backlog(client, 1, 0, 10)
     assert [(item.lane, item.raw) for item in page.items] == [("", "once more")]
     await settle_backlog(client, 1, held[1], [Settled(number=page.items[0].number, answer="fired")])
     assert (await client.heartbeat(Heartbeat())).backlogs == {}
     with AdminClient(api.url) as admin:
-        assert [one["id"] for one in admin.dead_letters()["dead_letters"]] == ["y"]
+        assert [one["id"] for one in admin.get(calls.LIST_DEAD_LETTERS)["dead_letters"]] == ["y"]
 
 
 class Nobody:
@@ -176,7 +175,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_subscriber_set(cl
     uploading.cancel()
     assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}
     with AdminClient(api.url) as admin:
-        books = Audit.model_validate(await asyncio.to_thread(admin.audit))
+        books = await asyncio.to_thread(admin.read, calls.GET_AUDIT)
     assert books.streams[0].read == 13
 
 

@@ -16,6 +16,7 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from headrace.client.admin.client import AdminClient
+from headrace.wire.calls import admin as calls
 from support.chaos.feed import Load
 
 _COLUMNS: Final = "trigger_id, old_job, job, old_revoked, old_epoch, epoch, old_state"
@@ -112,7 +113,7 @@ class Oracle:
         claims = self._claims()
         for url in self.urls:
             with AdminClient(url, timeout=60) as client:
-                audit = client.audit()
+                audit = client.get(calls.GET_AUDIT)
             assert audit["clean"], [one for one in audit["streams"] if one["problems"] or not all(t["balanced"] for t in one["triggers"])]
             read = {one["stream"]: one["read"] for one in audit["streams"]}
             assert sum(read.values()) == self.load.sent(), read

@@ -21,6 +21,7 @@ from headrace.client.triggerer import TriggererClient
 from headrace.core.ledger.counters import StreamCounters
 from headrace.store import Liveness, Store, open_store
 from headrace.store.control.jobs import SECOND
+from headrace.wire.calls import admin as calls
 from headrace.wire.control.jobs import Blocked, Heartbeat, RegisterJob
 from headrace.wire.control.streams import LaneReport, RetryReport, StreamReport
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject, TriggerFailure
@@ -170,7 +171,7 @@ class Scene:
     async def discard_all(self) -> None:
         """Discard every open dead letter."""
         with AdminClient(self.url) as admin:
-            await asyncio.to_thread(admin.act, "discard", DeadLetterSelection(select_all=True), key=KEY)
+            await asyncio.to_thread(admin.request, calls.DISCARD_DEAD_LETTERS, DeadLetterSelection(select_all=True), credential=KEY)
 
     async def plan(
         self, cursor: Cursor, scope: str = PROJECT, *, run_of: str | None = None, positions: Sequence[PositionBlock] = ()

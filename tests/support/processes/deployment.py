@@ -31,6 +31,7 @@ from headrace.process.child import LIFELINE, REGISTRATION, REPLACES
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
 from headrace.triggers.upstream import Upstream
+from headrace.wire.calls import admin as calls
 from support.processes.ports import free_port
 
 KEY = "a deployment key for scenarios"
@@ -353,7 +354,7 @@ class Oracle:
     def audited(self, *, pending: int = 0) -> dict[str, Any]:
         """The books balance: the API and the command line both say so. Return each trigger's."""
         with self.deployment.admin() as client:
-            audit = client.audit()
+            audit = client.get(calls.GET_AUDIT)
         assert audit["clean"], f"{audit}, {self.deployment.folder}"
         command = self.deployment.cli("audit")
         assert command.returncode == 0, f"{command.stdout}{command.stderr}"

@@ -12,7 +12,8 @@ from headrace.cli.groups import INSPECT, command_group, examples
 from headrace.cli.options import ApiUrl, Home, Tables
 from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
-from headrace.wire.custody.receipts import LogMark, StreamAdopted
+from headrace.wire.calls import admin as calls
+from headrace.wire.custody.receipts import LogMark
 
 STREAM_EXAMPLE: Final = "headrace streams adopt 'directory:/data/inbox/*.jsonl' --log 5f0c… --receipts 1204"
 TABLE_EXAMPLE: Final = "headrace tables adopt legs --scope flights --log 5f0c…"
@@ -43,7 +44,7 @@ def adopt_stream(stream: Stream, log: Log, receipts: Receipts, api_url: ApiUrl =
     settings = read_settings(api_url=api_url, home=home)
     mark = LogMark(log=log, stream=stream, receipts=receipts)
     with AdminClient(settings.url) as client:
-        adopted = StreamAdopted.model_validate(client.adopt_stream(mark, key=for_changing(settings)))
+        adopted = client.request(calls.ADOPT_STREAM, mark, credential=for_changing(settings))
     known = f"The event log {log} has the earlier events." if adopted.missing is None else f"Missing: {adopted.missing:,} receipts."
     out.print(f"The stream {stream} continues. {known}", markup=False)
 

@@ -19,6 +19,7 @@ from headrace.client.scope_audit import read_dead_letters, read_firings, read_le
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.base import WireModel
+from headrace.wire.calls import admin as calls
 from headrace.wire.custody.receipts import Audit, StreamAudit, TriggerAudit
 from headrace.wire.pipelines.plans import OpenRun
 from headrace.wire.pipelines.scope_audit import ScopeLedger, TablesAudit
@@ -78,7 +79,7 @@ def audit(
 
 def _audit_streams(settings: Settings, stream: str | None, *, json: bool) -> None:
     with admin_client(settings) as client:
-        result = Audit.model_validate(client.audit(stream))
+        result = client.read(calls.GET_AUDIT, {"stream": stream})
     if stream is not None and not result.streams:
         raise UsageError(f"There are no receipts of a stream '{stream}'.", hint="headrace audit, without --stream, names the streams.")
     if not json:

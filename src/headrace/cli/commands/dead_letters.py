@@ -15,25 +15,21 @@ from headrace.cli.options import ApiUrl, AsJson, Home, Limit
 from headrace.cli.rendering import Columns, ago, first_line, long, number, print_json, print_table, problem, render, render_facts
 from headrace.errors import UsageError
 from headrace.settings import read_settings
+from headrace.wire.calls import admin as calls
 from headrace.wire.custody.dead_letters import (
     MAX_DEAD_LETTERS,
     DeadLetterActionKind,
-    DeadLetterActionResult,
-    DeadLetterActions,
     DeadLetterSelection,
     DeadLetterState,
 )
 from headrace.wire.custody.events import DeadLetterKind
 from headrace.wire.custody.pipeline_dead_letters import (
-    PipelineDeadLetter,
     PipelineDeadLetterAction,
-    PipelineDeadLetterActionResult,
-    PipelineDeadLetterList,
     PipelineDeadLetterSelection,
 )
-from headrace.wire.status.status import DeadLetterDetail, DeadLetterPage
 
 DEFAULT_LIMIT: Final = 100
+ACTION_CALLS: Final = {"redrive": calls.REDRIVE_DEAD_LETTERS, "discard": calls.DISCARD_DEAD_LETTERS}
 DONE: Final = {"redrive": "redriven", "discard": "discarded"}
 ID_HELP: Final = "Its id: the short one of the list, the full one, or a unique prefix of at least 4 digits."
 
@@ -67,7 +63,7 @@ def add_to(app: typer.Typer) -> None:
 def list_dead_letters(api_url: ApiUrl = None, state: State = None, limit: Limit = DEFAULT_LIMIT, json: AsJson = False) -> None:
     """List dead letters, the newest first: their origin, and why they were given up."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = DeadLetterPage.model_validate(client.dead_letters(limit=limit, state=state))
+        page = client.read(calls.LIST_DEAD_LETTERS, {"limit": limit, "state": state})
     empty = f"No dead letter is {state}." if state else "There are no dead letters: no trigger has given up a raw event."
     columns: Columns = ["id", "state", "kind", long("lane"), number("position"), problem("reason"), number("attempts"), "received"]
     rows = [(d.short, d.state, d.kind, d.lane, d.position, d.reason, d.attempts, ago(d.received)) for d in page.dead_letters]
@@ -78,7 +74,7 @@ def list_dead_letters(api_url: ApiUrl = None, state: State = None, limit: Limit 
 def show(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one dead letter with the raw event and the traceback of its last attempt."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        dead_letter = DeadLetterDetail.model_validate(client.dead_letter(checked_id(id)))
+        dead_letter = client.read(calls.GET_DEAD_LETTER, id=checked_id(id))
     facts = dead_letter.model_dump(exclude={"raw", "metadata", "traceback", "received", "triggers"}) | dead_letter.metadata
     facts |= {"triggers": ", ".join(dead_letter.triggers), "received": ago(dead_letter.received)}
     traceback = [line.rstrip("\n") for line in dead_letter.traceback or ()]
@@ -101,7 +97,7 @@ def _add_action(action: DeadLetterActionKind, summary: str, example: str) -> Non
         selection = _selection(ids, trigger, stream, kind, select_all, limit)
         settings = read_settings(api_url=api_url, home=home)
         with admin_client(settings) as client:
-            result = DeadLetterActionResult.model_validate(client.act(action, selection, key=for_changing(settings)))
+            result = client.request(ACTION_CALLS[action], selection, credential=for_changing(settings))
         if json:
             print_json(result)
             return
@@ -127,7 +123,7 @@ _add_action(
 def history(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> None:
     """List who redrove or discarded dead letters, the newest first."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = DeadLetterActions.model_validate(client.dead_letter_actions(limit=limit))
+        page = client.read(calls.LIST_DEAD_LETTER_ACTIONS, {"limit": limit})
     rows = [(ago(one.at), one.who, one.action, one.count, one.selection) for one in page.actions]
     columns: Columns = ["when", "who", "action", number("count"), long("selection")]
     render(page, columns, rows, json=json, empty="No dead letter was redriven or discarded.")
@@ -137,7 +133,7 @@ def history(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> 
 def list_of_pipelines(api_url: ApiUrl = None, limit: Limit = DEFAULT_LIMIT, json: AsJson = False) -> None:
     """List the dead letters of pipelines, the newest first. Each holds the events of a run that failed permanently."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = PipelineDeadLetterList.model_validate(client.pipeline_dead_letters(limit=limit))
+        page = client.read(calls.LIST_PIPELINE_DEAD_LETTERS, {"limit": limit})
     rows = [(d.short, d.state, d.pipeline, d.batch, d.events, first_line(d.error), d.attempts, ago(d.received)) for d in page.dead_letters]
     columns: Columns = ["id", "state", "pipeline", number("batch"), number("events"), problem("error"), number("attempts"), "received"]
     render(page, columns, rows, json=json, empty="There are no dead letters of pipelines: no run has failed permanently.")
@@ -147,7 +143,7 @@ def list_of_pipelines(api_url: ApiUrl = None, limit: Limit = DEFAULT_LIMIT, json
 def show_of_pipeline(id: Id, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one dead letter of a pipeline with its events and the complete error of its last attempt."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        dead_letter = PipelineDeadLetter.model_validate(client.pipeline_dead_letter(checked_id(id)))
+        dead_letter = client.read(calls.GET_PIPELINE_DEAD_LETTER, id=checked_id(id))
     seqs = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in dead_letter.seqs)
     facts = dead_letter.model_dump(exclude={"error", "received", "acted", "seqs"}) | {"seqs": seqs, "received": ago(dead_letter.received)}
     render_facts(dead_letter, facts, json=json, text=dead_letter.error)
@@ -161,9 +157,7 @@ def _add_pipeline_action(action: PipelineDeadLetterAction, summary: str, example
         settings = read_settings(api_url=api_url, home=home)
         selection = PipelineDeadLetterSelection(ids=[checked_id(id) for id in ids or ()], pipeline=pipeline)
         with admin_client(settings) as client:
-            result = PipelineDeadLetterActionResult.model_validate(
-                client.act_on_pipeline_dead_letters(action, selection, key=for_changing(settings))
-            )
+            result = client.request(calls.ACT_ON_PIPELINE_DEAD_LETTERS, selection, credential=for_changing(settings), action=action)
         if json:
             print_json(result)
             return

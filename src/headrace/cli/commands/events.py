@@ -14,7 +14,8 @@ from headrace.cli.rendering import ago, duration, long, number, print_json, rend
 from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
 from headrace.wire.base import WireModel
-from headrace.wire.pipelines.scopes import EventInScope, FollowerWait, Mark, ScopeList, WaitPage
+from headrace.wire.calls import admin as calls
+from headrace.wire.pipelines.scopes import EventInScope, FollowerWait, Mark, WaitPage
 from headrace.wire.status.status import EventDetail, EventPage, EventSummary
 
 WaitLimit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number per scope, the oldest first.", metavar="N")]
@@ -61,7 +62,7 @@ def list_events(api_url: ApiUrl = None, limit: Limit = 20, type: Type = None, su
 def show_event(seq: Seq, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one event: its leader, its position and mark in each scope or why it waits, its runs and its payload."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        event = EventDetail.model_validate(client.event(seq))
+        event = client.read(calls.GET_EVENT, seq=seq)
     render_facts(event, _facts(event), json=json)
     if json:
         return
@@ -80,7 +81,7 @@ def _newest(client: AdminClient, limit: int, type: str | None, subject: str | No
     events: list[EventSummary] = []
     before = None
     while True:
-        page = EventPage.model_validate(client.events(before=before, limit=limit - len(events), type=type, subject=subject))
+        page = client.read(calls.LIST_EVENTS, {"before": before, "limit": limit - len(events), "type": type, "subject": subject})
         events += page.events
         before = page.before
         if before is None or len(events) >= limit:
@@ -137,8 +138,8 @@ def describe_in_scope(event: EventDetail, scope: EventInScope) -> str:
 def waiting(api_url: ApiUrl = None, scope: Scope = None, limit: WaitLimit = 20, json: AsJson = False) -> None:
     """List waiting events: the leader of each, how long it has waited, and when its leader counts as lost."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        names = [one.scope for one in ScopeList.model_validate(client.scopes()).scopes] if scope is None else [scope]
-        pages = [WaitPage.model_validate(client.waiting(name, limit=limit)) for name in names]
+        names = [one.scope for one in client.read(calls.LIST_SCOPES).scopes] if scope is None else [scope]
+        pages = [client.read(calls.LIST_WAITING_EVENTS, {"limit": limit}, scope=name) for name in names]
     if json:
         print_json(Waiting(scopes=pages))
         return

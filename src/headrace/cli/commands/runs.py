@@ -11,7 +11,7 @@ from headrace.cli.groups import INSPECT, examples
 from headrace.cli.options import ApiUrl, AsJson, Limit
 from headrace.cli.rendering import ago, first_line, number, problem, render
 from headrace.settings import read_settings
-from headrace.wire.status.status import RunList
+from headrace.wire.calls import admin as calls
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 def runs(api_url: ApiUrl = None, limit: Limit = 20, json: AsJson = False) -> None:
     """List the newest pipeline runs."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = RunList.model_validate(client.runs(limit=limit))
+        page = client.read(calls.LIST_RUNS, {"limit": limit})
     rows = [
         (r.pipeline, r.state, r.batch, r.attempt, r.events, r.rows, _seconds(r.started, r.finished), ago(r.started), first_line(r.error))
         for r in page.runs

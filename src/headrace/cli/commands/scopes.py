@@ -16,7 +16,8 @@ from headrace.cli.options import ApiUrl, AsJson, Home, Yes, first_event
 from headrace.cli.rendering import Columns, ago, count, duration, long, number, print_table, render
 from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
-from headrace.wire.pipelines.scopes import ResetScope, ScopeList, ScopeReset, ScopeStatus
+from headrace.wire.calls import admin as calls
+from headrace.wire.pipelines.scopes import ResetScope, ScopeReset, ScopeStatus
 
 NO_SCOPES: Final = "There are no scopes. Start one with `headrace pipeline`."
 COUNTERS: Final = ("ordered", "lost", "late", "cycles")
@@ -36,7 +37,7 @@ def add_to(app: typer.Typer) -> None:
 def list_scopes(api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the scopes. The log retains all events from the oldest that a scope needs."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = ScopeList.model_validate(client.scopes())
+        page = client.read(calls.LIST_SCOPES)
     columns: Columns = ["scope", "kind", number("cursor"), number("lag"), number("open runs"), "updated", "oldest needed event received"]
     rows = [(s.scope, s.kind, s.cursor, s.lag, s.open_runs, ago(s.updated), None if s.needs is None else ago(s.needs)) for s in page.scopes]
     render(page, columns, rows, json=json, empty=NO_SCOPES)
@@ -47,7 +48,7 @@ def remove_scope(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
     """Remove the scope of a pipeline that has stopped permanently. The log retains no events for it any more."""
     settings = read_settings(api_url=api_url, home=home)
     with AdminClient(settings.url) as client:
-        client.remove_scope(name, key=for_changing(settings))
+        client.request(calls.REMOVE_SCOPE, None, credential=for_changing(settings), scope=name)
     out.print(f"Scope {escape(name)} is deleted.")
 
 
@@ -57,11 +58,11 @@ def reset_scope(name: Name, first: From, yes: Yes = False, api_url: ApiUrl = Non
     request = ResetScope(begin=first_event(first))
     settings = read_settings(api_url=api_url, home=home)
     with admin_client(settings) as client:
-        scopes = ScopeList.model_validate(client.scopes()).scopes
+        scopes = client.read(calls.LIST_SCOPES).scopes
         match = next((scope for scope in scopes if scope.scope == name and scope.kind == "pipeline"), None)
         if match is not None and not yes and not typer.confirm(f"Reset {name}? Given up: {_given_up(match)}."):
             raise typer.Abort
-        result = ScopeReset.model_validate(client.reset_scope(name, request, key=for_changing(settings)))
+        result = client.request(calls.RESET_SCOPE, request, credential=for_changing(settings), scope=name)
     out.print(f"Scope {name} starts with event {result.first}. Given up: {_given_up(result)}.", markup=False)
 
 

@@ -25,8 +25,8 @@ from headrace.errors import ApiError, ApiUnavailable
 from headrace.process.alerts import standalone_alerts
 from headrace.settings import Settings, read_settings
 from headrace.wire.base import API_VERSION
+from headrace.wire.calls import admin as calls
 from headrace.wire.status.alerts import Alert
-from headrace.wire.status.status import Status
 
 RUNNING: Final = ("running", "silent")
 CHECK_TIMEOUT_SECONDS: Final = 8.0
@@ -68,7 +68,7 @@ def status(api_url: ApiUrl = None, check: Check = False, json: AsJson = False) -
         return
     settings = read_settings(api_url=api_url)
     with _local_alerts(settings), admin_client(settings) as client:
-        now = Status.model_validate(client.status())
+        now = client.read(calls.GET_STATUS)
     if json:
         print_json(now)
         return
@@ -103,7 +103,7 @@ def _check(api_url: str | None, json: bool) -> None:
     settings = read_settings(api_url=api_url)
     try:
         with AdminClient(settings.url, token=for_looking(settings), timeout=CHECK_TIMEOUT_SECONDS) as client:
-            result = Checked(state="ok", alerts=Status.model_validate(client.status()).alerts)
+            result = Checked(state="ok", alerts=client.read(calls.GET_STATUS).alerts)
     except ApiError as error:
         summary = f"{error} {error.hint or ''}".strip()
         unreached = Alert(severity="error", about="api", summary=summary, section="processes")

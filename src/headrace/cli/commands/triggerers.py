@@ -13,9 +13,10 @@ from headrace.cli.groups import INSPECT, examples, list_group
 from headrace.cli.options import ApiUrl, AsJson, Home
 from headrace.cli.rendering import Cell, Columns, ago, long, number, render
 from headrace.settings import read_settings
+from headrace.wire.calls import admin as calls
 from headrace.wire.control.jobs import DesiredState
 from headrace.wire.status.status import JobStatus
-from headrace.wire.status.triggerers import SetDesiredState, TriggererList
+from headrace.wire.status.triggerers import SetDesiredState
 
 EMPTY: Final = "There are no triggerers. Start one with `headrace triggerer --project project.py`."
 
@@ -33,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
 def list_triggerers(api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the running triggerers, then the last ended ones."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = TriggererList.model_validate(client.triggerers())
+        page = client.read(calls.LIST_TRIGGERERS)
     counts = map(number, ("capacity", "held"))
     columns: Columns = ["job", "state", "desired state", long("host"), "pid", "version", long("queues"), *counts, "heartbeat"]
     render(page, columns, map(_row, page.triggerers), json=json, empty=EMPTY)
@@ -68,4 +69,4 @@ def resume(job: Job, api_url: ApiUrl = None, home: Home = None) -> None:
 def _set_state(job: int, state: DesiredState, api_url: str | None, home: Home) -> None:
     settings = read_settings(api_url=api_url, home=home)
     with admin_client(settings) as client:
-        client.set_desired_state(job, SetDesiredState(desired_state=state), key=for_changing(settings))
+        client.request(calls.SET_DESIRED_STATE, SetDesiredState(desired_state=state), credential=for_changing(settings), job_id=job)

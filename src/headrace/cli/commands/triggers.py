@@ -15,8 +15,8 @@ from headrace.cli.rendering import ago, ago_or_ahead, long, number, problem, ren
 from headrace.client.admin.client import AdminClient
 from headrace.errors import UsageError
 from headrace.settings import read_settings
-from headrace.wire.status.status import Status, TriggerList, TriggerStatus
-from headrace.wire.status.triggerers import BacklogDropped, TriggerDetail
+from headrace.wire.calls import admin as calls
+from headrace.wire.status.status import TriggerStatus
 
 group = list_group("List the triggers, show why one failed, or restart it.", "headrace triggers resume legs.united")
 backlog = command_group("Manage the backlogs of triggers.", "headrace triggers backlog drop legs.united")
@@ -34,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
 def list_triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
     """List the triggers: their states, streams and counters."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = TriggerList.model_validate(client.triggers())
+        page = client.triggers()
     render(
         page,
         ["trigger", "state", *map(number, ("fired", "rejected", "conflicts", "backlog")), long("stream"), problem("problem")],
@@ -48,7 +48,7 @@ def list_triggers(api_url: ApiUrl = None, json: AsJson = False) -> None:
 def show_trigger(name: Name, api_url: ApiUrl = None, json: AsJson = False) -> None:
     """Show one trigger: its declaration, its triggerer, and the traceback of its last failure."""
     with admin_client(read_settings(api_url=api_url)) as client:
-        trigger = TriggerDetail.model_validate(client.trigger(_id(client, name)))
+        trigger = client.read(calls.GET_TRIGGER, trigger_id=_id(client, name))
     times = {"running since": trigger.since, "last failed": trigger.failed}
     times["restarts"] = trigger.retry_at if trigger.state == "failed" else None
     facts = trigger.model_dump(exclude={"traceback", "stack", "failed", "since", "retry_at", "blocking", "unserved", "failure"})
@@ -67,7 +67,7 @@ def resume(name: Name, api_url: ApiUrl = None, home: Home = None) -> None:
     """Restart a trigger that is parked or waits after a failure. It processes its backlog first."""
     settings = read_settings(api_url=api_url, home=home)
     with admin_client(settings) as client:
-        client.resume(_id(client, name), key=for_changing(settings))
+        client.request(calls.RESUME_TRIGGER, None, credential=for_changing(settings), trigger_id=_id(client, name))
     out.print(f"{name} restarts.", markup=False)
 
 
@@ -76,14 +76,14 @@ def drop_backlog(name: Name, yes: Yes = False, api_url: ApiUrl = None, home: Hom
     """Delete the backlog of a trigger, also of one that its project does not declare any more. This cannot be undone."""
     settings = read_settings(api_url=api_url, home=home)
     with admin_client(settings) as client:
-        backlogs = [one for one in Status.model_validate(client.status()).backlogs if one.trigger == name]
+        backlogs = [one for one in client.read(calls.GET_STATUS).backlogs if one.trigger == name]
         if not backlogs:
             raise UsageError(f"No backlog of a trigger named '{name}'.", hint="To see the backlogs: headrace status")
         depth = sum(one.depth for one in backlogs)
         if not yes and not typer.confirm(f"Delete {depth:,} raw events from the backlog of {name}?"):
             raise typer.Abort
         key = for_changing(settings)
-        dropped = [BacklogDropped.model_validate(client.drop_backlog(one.trigger_id, key=key)).dropped for one in backlogs]
+        dropped = [client.request(calls.DROP_BACKLOG, None, credential=key, trigger_id=one.trigger_id).dropped for one in backlogs]
     out.print(f"{sum(dropped):,} raw events deleted.", markup=False)
 
 
@@ -100,7 +100,7 @@ def problem_of(trigger: TriggerStatus) -> str:
 
 
 def _id(client: AdminClient, name: str) -> int:
-    for one in TriggerList.model_validate(client.triggers()).triggers:
+    for one in client.triggers().triggers:
         if one.name == name:
             return one.id
     raise UsageError(f"No trigger has the name '{name}'.", hint="To see the triggers: headrace triggers")

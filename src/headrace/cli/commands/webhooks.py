@@ -21,7 +21,7 @@ from headrace.client.admin.client import AdminClient
 from headrace.client.admin.webhooks import WebhooksClient
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
-from headrace.wire.status.status import EventPage
+from headrace.wire.calls import admin as calls
 from headrace.wire.webhooks import SetWebhook, WebhookState
 
 ADD: Final = examples(
@@ -108,7 +108,7 @@ def add_webhook(
 def _warn_of_types(settings: Settings, types: Sequence[str], credential: str) -> None:
     """Print a note if no recent event has a matching type, which can be a typing error."""
     with AdminClient(settings.url, token=credential) as client:
-        events = EventPage.model_validate(client.events(limit=CHECKED_EVENTS)).events
+        events = client.read(calls.LIST_EVENTS, {"limit": CHECKED_EVENTS}).events
     known = Counter(event.type for event in events)
     if not known or any(fnmatchcase(type, pattern) for type in known for pattern in types):
         return
