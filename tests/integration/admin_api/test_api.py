@@ -63,7 +63,7 @@ async def test_an_empty_deployment_has_an_empty_status(store: Store) -> None:
     assert [status.jobs, status.triggers, status.streams, status.scopes, status.pipelines, status.runs, status.recent] == [[]] * 7
 
 
-async def test_the_status_tells_what_the_execution_api_was_told(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_the_status_shows_reports_of_the_execution_api(scene: Scene, http: httpx.AsyncClient) -> None:
     first = scene.leg(1)
     both = scene.leg(2, follows=first.id).model_copy(update={"firings": [scene.triggers["legs.late"], scene.triggers["legs.united"]]})
     await scene.store(first, both, letters=[scene.letter(7, "not JSON")])
@@ -125,7 +125,7 @@ async def test_events_are_filtered_by_type_and_subject(scene: Scene, http: httpx
     assert [event.seq for event in found.events] == [2]
 
 
-async def test_a_filter_looks_through_a_bounded_stretch_at_a_time(scene: Scene, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_filter_scans_a_bounded_number_of_events_per_page(scene: Scene, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_SCANNED_EVENTS", 2)
     await scene.store(scene.leg(1, tail="rare"), *(scene.leg(number) for number in range(2, 7)))
     with store.reading() as connection:
@@ -137,7 +137,7 @@ async def test_a_filter_looks_through_a_bounded_stretch_at_a_time(scene: Scene, 
         assert ([event.seq for event in ahead.events], ahead.after) == ([2], 2)
 
 
-async def test_one_event_is_shown_with_its_payload_as_it_came(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_an_event_is_shown_with_its_unchanged_payload(scene: Scene, http: httpx.AsyncClient) -> None:
     await scene.store(scene.leg(1))
     event = EventDetail.model_validate_json((await http.get("/api/v1/events/1")).content)
     assert '"big": 12345678901234567890' in event.payload
@@ -147,12 +147,12 @@ async def test_one_event_is_shown_with_its_payload_as_it_came(scene: Scene, http
 @pytest.mark.parametrize(
     "path", ["/api/v1/events/99", f"/api/v1/events/{10**30}", "/api/v1/dead-letters/none", "/static/../app.py", "/static/none.js"]
 )
-async def test_what_is_not_there_is_a_problem(http: httpx.AsyncClient, path: str) -> None:
+async def test_a_missing_resource_is_a_404_problem(http: httpx.AsyncClient, path: str) -> None:
     response = await http.get(path)
     assert (response.status_code, response.headers["content-type"]) == (404, PROBLEM_JSON)
 
 
-async def test_dead_letters_are_paged_and_shown_with_what_came(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_dead_letters_are_paged_and_shown_with_their_raw_event(scene: Scene, http: httpx.AsyncClient) -> None:
     await scene.store(letters=[scene.letter(number, f"reason {number}") for number in (1, 2, 3)])
     first = DeadLetterPage.model_validate_json((await http.get("/api/v1/dead-letters", params={"limit": 2})).content)
     rest = DeadLetterPage.model_validate_json((await http.get("/api/v1/dead-letters", params={"limit": 2, "before": first.before})).content)
@@ -163,7 +163,7 @@ async def test_dead_letters_are_paged_and_shown_with_what_came(scene: Scene, htt
     assert (letter.raw, letter.triggers) == ('{"carrier": "UA", "flight": ', ["legs.united"])
 
 
-async def test_the_lists_stand_alone_too(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_triggers_streams_and_runs_have_lists_of_their_own(scene: Scene, http: httpx.AsyncClient) -> None:
     await scene.beat(read=3, advanced=3)
     await scene.report(run(1), run(2, pipeline="late_legs"))
     triggers = TriggerList.model_validate_json((await http.get("/api/v1/triggers")).content).triggers
@@ -174,7 +174,7 @@ async def test_the_lists_stand_alone_too(scene: Scene, http: httpx.AsyncClient) 
     assert [(found.pipeline, found.seqs) for found in runs] == [("late_legs", [(1, 62)])]
 
 
-async def test_a_retry_is_named_while_its_job_runs(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_a_retry_is_shown_until_its_job_ends(scene: Scene, http: httpx.AsyncClient) -> None:
     trigger_id = next(iter(scene.epochs))
     retry = RetryReport(trigger_id=trigger_id, lane="a.jsonl", position=3, attempts=2, seconds=9.0, error="ValueError: no")
     await scene.beat(read=10, advanced=10, retrying=[retry])
@@ -187,7 +187,7 @@ async def test_a_retry_is_named_while_its_job_runs(scene: Scene, http: httpx.Asy
     assert (await status_of(http)).streams[0].retrying == []
 
 
-async def test_the_counts_of_a_stream_outlive_its_job(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_the_counters_of_a_stream_outlive_its_job(scene: Scene, http: httpx.AsyncClient) -> None:
     await scene.beat(read=10, advanced=8, oldest=3.0)
     await scene.triggerer.complete(CompleteJob(state="failed"))
     ended = (await status_of(http)).streams[0]
@@ -205,7 +205,7 @@ async def test_the_counts_of_a_stream_outlive_its_job(scene: Scene, http: httpx.
     assert (status.totals.read, status.totals.advanced) == (15, 13)
 
 
-def test_a_job_that_is_not_heard_of_is_silent(tmp_path: Path) -> None:
+def test_a_job_without_heartbeats_is_silent(tmp_path: Path) -> None:
     now = 1_000_000_000
     store = open_store(f"sqlite:///{tmp_path / 'headrace.db'}", clock=lambda: now)
     try:
@@ -218,7 +218,7 @@ def test_a_job_that_is_not_heard_of_is_silent(tmp_path: Path) -> None:
         store.close()
 
 
-async def test_the_status_never_walks_through_the_log(scene: Scene, store: Store) -> None:
+async def test_the_status_query_does_not_scan_the_log(scene: Scene, store: Store) -> None:
     await scene.store(scene.leg(1))
     asked: list[str] = []
     with store.reading() as connection:
@@ -233,12 +233,12 @@ async def test_the_status_never_walks_through_the_log(scene: Scene, store: Store
     assert [plan for plan in plans if plan.startswith(("SCAN events", "SCAN firings"))] == []
 
 
-async def test_health_names_the_schema_and_fails_with_the_database(scene: Scene, http: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_health_shows_the_schema_revision(scene: Scene, http: httpx.AsyncClient, tmp_path: Path) -> None:
     healthy = await http.get("/healthz")
     assert (healthy.status_code, healthy.json()["status"], bool(healthy.json()["schema_revision"])) == (200, "ok", True)
 
 
-async def test_health_fails_where_the_schema_is_gone(store: Store, tmp_path: Path) -> None:
+async def test_health_fails_without_a_schema(store: Store, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "headrace.db") as connection:
         connection.execute("DROP TABLE alembic_version")
     connection.close()
@@ -274,7 +274,7 @@ async def test_metrics_are_prometheus_with_few_labels(scene: Scene, store: Store
     assert all(name.startswith("headrace_") for name, _ in samples)
 
 
-async def test_backlogs_advances_and_letters_are_measured(scene: Scene, store: Store, http: httpx.AsyncClient) -> None:
+async def test_metrics_count_backlogs_advances_and_dead_letters(scene: Scene, store: Store, http: httpx.AsyncClient) -> None:
     await scene.spill(3, watch="legs.delta")
     await scene.store(letters=[scene.letter(7, "not JSON")])
     await scene.beat(read=9, advanced=7, end=60_000, error="TimeoutError")
@@ -303,7 +303,7 @@ async def test_backlogs_advances_and_letters_are_measured(scene: Scene, store: S
     assert (ended.state, ended.in_flight, ended.counters.advances, ended.counters.ack_seconds) == ("stopped", 0, 8, 1.75)
 
 
-async def test_the_audit_is_answered(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_the_audit_reports_missing_receipts(scene: Scene, http: httpx.AsyncClient) -> None:
     receipt = Receipt(stream=STREAM, lane="2013-01-02.jsonl", after=None, last=5, read=6, owed=list(scene.epochs), answers=[])
     await scene.triggerer.store(EventBatch(epochs=scene.epochs, receipts=[receipt]))
     clean = Audit.model_validate_json((await http.get("/api/v1/audit")).raise_for_status().content)
@@ -343,7 +343,7 @@ class CountedLive(LiveStatus):
         return super()._read()
 
 
-async def test_many_who_look_share_one_snapshot(store: Store) -> None:
+async def test_concurrent_readers_share_one_status_snapshot(store: Store) -> None:
     live = CountedLive(store, clock=lambda: 100.0)
     watchers = [live.frames() for _ in range(20)]
     frames = await asyncio.gather(*(anext(watcher) for watcher in watchers))
@@ -360,11 +360,11 @@ class BrokenLive(LiveStatus):
         raise StorageBusy("The database does not answer.")
 
 
-async def test_a_database_that_does_not_answer_ends_the_stream_in_peace(store: Store) -> None:
+async def test_a_database_failure_ends_the_status_stream_without_an_error(store: Store) -> None:
     assert [frame async for frame in BrokenLive(store).frames()] == []
 
 
-async def test_closing_ends_every_stream(store: Store) -> None:
+async def test_closing_ends_every_status_stream(store: Store) -> None:
     live = LiveStatus(store)
     watchers = [live.frames() for _ in range(3)]
     for watcher in watchers:
@@ -374,7 +374,7 @@ async def test_closing_ends_every_stream(store: Store) -> None:
     assert await asyncio.gather(*ends) == [None, None, None]
 
 
-def test_speed_is_the_growth_over_the_last_seconds() -> None:
+def test_the_rate_is_the_growth_over_the_last_seconds() -> None:
     speed = RateMeter(over=10)
     assert speed.sample(0, 100) == 0
     assert speed.sample(5, 150) == 10
@@ -382,7 +382,7 @@ def test_speed_is_the_growth_over_the_last_seconds() -> None:
     assert speed.sample(15, 150) == 0
 
 
-async def test_the_page_lets_nothing_in_but_its_own_files(store: Store) -> None:
+async def test_the_status_page_loads_only_its_own_files(store: Store) -> None:
     transport = httpx.ASGITransport(create_app(store, key=KEY))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         page = await client.get("/")

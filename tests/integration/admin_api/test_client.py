@@ -1,4 +1,4 @@
-"""The command line's client against a real api: every call answers, and a missing api is told as one."""
+"""The command line's client against a real API server: all calls succeed, and a missing API server raises `ApiUnavailable`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
         yield running
 
 
-def test_every_list_is_answered(api: Api) -> None:
+def test_the_client_reads_every_list(api: Api) -> None:
     holder(api.store, "first").append(event("a", subject="N1"), event("b"), dead_letters=[letter("x")])
     with AdminClient(api.url) as client:
         status = client.get(calls.GET_STATUS)
@@ -37,7 +37,7 @@ def test_every_list_is_answered(api: Api) -> None:
         assert [found["id"] for found in client.get(calls.LIST_DEAD_LETTERS)["dead_letters"]] == ["x"]
 
 
-def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_reads_all_pages_of_triggers_and_streams(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "PAGE", 2)
     names = ["a", "b", "c", "d", "e"]
     owner = holder(api.store, *names)
@@ -55,7 +55,7 @@ def test_lists_of_triggers_and_streams_come_in_pages_that_the_client_follows(api
     assert api.ask("GET", "/api/v1/streams?after=e").json() == {"streams": [], "after": None}
 
 
-def test_a_list_of_pipeline_runs_has_as_many_as_are_requested(api: Api) -> None:
+def test_the_list_of_pipeline_runs_has_the_requested_length(api: Api) -> None:
     job = api.store.jobs.register(registration(kind="pipeline"))
     now = datetime.now(UTC)
     reports = [

@@ -1,4 +1,4 @@
-"""One event, as GET /api/v1/events/{seq} and `headrace events show` present it: its position and mark in each scope, or why it waits."""
+"""One event, as GET /api/v1/events/{seq} and `headrace events show` present it: its position and mark, or its wait, in each scope."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def in_scope(api: Api, seq: int) -> EventInScope:
     return found
 
 
-def shown(seq: int, *options: str) -> str:
+def event_output(seq: int, *options: str) -> str:
     result = CliRunner().invoke(app, ["events", "show", str(seq), *options])
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
 
 
 def line(seq: int, scope: str = "flights") -> str:
-    return next(each for each in shown(seq).splitlines() if each.startswith(f"{scope}:"))
+    return next(each for each in event_output(seq).splitlines() if each.startswith(f"{scope}:"))
 
 
 def test_the_position_and_mark_of_an_event_in_a_scope_are_shown(api: Api, owner: Holder, client: PipelineClient) -> None:
@@ -99,11 +99,11 @@ def test_the_position_and_mark_of_an_event_in_a_scope_are_shown(api: Api, owner:
     scope.next(clock=13)
     assert (in_scope(api, 6).position, in_scope(api, 6).mark) == (6, "late")
     assert line(6) == "flights: released at position 6 as late: it arrived after a follower of it was released as lost"
-    assert "event 6, received 1 min 0 s after this event" in shown(2)
-    assert json.loads(shown(2, "--json"))["scopes"][0]["mark"] == "lost"
+    assert "event 6, received 1 min 0 s after this event" in event_output(2)
+    assert json.loads(event_output(2, "--json"))["scopes"][0]["mark"] == "lost"
 
 
-def test_a_wait_that_the_scope_does_not_report_is_shown_without_its_start(api: Api, owner: Holder, client: PipelineClient) -> None:
+def test_a_wait_missing_in_the_report_of_its_scope_is_shown_without_its_start(api: Api, owner: Holder, client: PipelineClient) -> None:
     (trigger,) = owner.epochs
     scope = Scope(client, legs=("*", "micro"))
     owner.append(*(leg(f"b{number}", trigger, follows=f"a{number}") for number in range(101)))
@@ -114,7 +114,7 @@ def test_a_wait_that_the_scope_does_not_report_is_shown_without_its_start(api: A
     assert line(other) == f"flights: waits for a{other - 1}. The start is reported only for the 100 longest waits of a scope."
 
 
-def test_a_scope_that_began_after_the_event_does_not_have_it(api: Api, owner: Holder, client: PipelineClient) -> None:
+def test_an_event_is_not_in_scopes_that_began_after_it(api: Api, owner: Holder, client: PipelineClient) -> None:
     (trigger,) = owner.epochs
     owner.append(leg("a", trigger), leg("b", trigger))
     scope = Scope(client, legs=("*", "micro"))
@@ -131,7 +131,7 @@ def until(api: Api, seq: int, condition: Callable[[EventInScope], bool]) -> Even
     raise AssertionError(found)
 
 
-def test_a_webhook_shows_what_it_has_not_delivered(api: Api, owner: Holder) -> None:
+def test_undelivered_events_of_a_webhook_are_shown(api: Api, owner: Holder) -> None:
     given = {"url": "http://127.0.0.1:9/", "secret": "a secret that is long enough", "max_attempts": 1}
     assert api.ask("PUT", "/api/v1/webhooks/mine", json=given).status_code == 204
     owner.append(event("b", follows="a"), event("z"), event("y", follows="z"))
@@ -146,15 +146,15 @@ def test_a_webhook_shows_what_it_has_not_delivered(api: Api, owner: Holder) -> N
     assert "y waits for z" in line(3, "webhook:mine")
 
 
-def test_an_event_that_no_scope_has_is_shown(api: Api, owner: Holder) -> None:
+def test_an_event_in_no_scope_is_shown(api: Api, owner: Holder) -> None:
     owner.append(event("a", payload='{"n": 1}'))
     assert detail(api, 1).leader is None
-    assert shown(1).splitlines()[-2:] == ["No scope has this event.", '{"n": 1}']
+    assert event_output(1).splitlines()[-2:] == ["No scope has this event.", '{"n": 1}']
     result = CliRunner().invoke(app, ["events", "show", "2"])
     assert (result.exit_code, str(result.exception)) == (1, "No event has the seq 2.")
 
 
-def test_events_of_a_subject_are_listed_however_old_they_are(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_events_of_a_subject_are_listed(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_SCANNED_EVENTS", 2)  # the server runs in this process
     owner.append(*(event(f"e{number}", subject="rare" if number in (1, 4) else "N1") for number in range(1, 10)))
     result = CliRunner().invoke(app, ["events", "list", "--subject", "rare", "--json"])

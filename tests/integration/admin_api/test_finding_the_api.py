@@ -1,4 +1,4 @@
-"""`headrace` in the folder of a project finds the api that runs there, wherever it listens (first-use, friction 4)."""
+"""`headrace` in the folder of a project finds the API server that runs there, on any port (first-use, friction 4)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def api(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.slow
-def test_a_command_finds_the_api_that_runs_in_its_home_and_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_calls_the_api_server_of_its_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     default = "http://127.0.0.1:8642"
     assert read_settings(api_url=None).url == default
     with api(folder) as process:

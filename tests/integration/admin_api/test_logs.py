@@ -96,14 +96,14 @@ async def test_a_log_is_followed_into_the_next_job(scene: Scene, http: httpx.Asy
             assert await anext(lines) == f"of job {job}"
 
 
-async def test_the_log_of_one_job(scene: Scene, http: httpx.AsyncClient, files: LogFiles) -> None:
+async def test_the_log_of_a_single_job_is_read(scene: Scene, http: httpx.AsyncClient, files: LogFiles) -> None:
     for job in (1, 2):
         files.append(trigger_log(scene.triggers[UNITED], job), b"of job %d\n" % job)
     assert (await http.get(f"/api/v1/logs/triggers/{UNITED}", params={"job": "2"})).text == "of job 2\n"
     assert "job" in await problem(http, f"/api/v1/logs/triggers/{UNITED}?job=99", 404)
 
 
-async def test_a_run_is_named_by_the_beginning_of_its_id(scene: Scene, http: httpx.AsyncClient, files: LogFiles) -> None:
+async def test_a_prefix_of_its_id_identifies_a_run(scene: Scene, http: httpx.AsyncClient, files: LogFiles) -> None:
     await scene.report(run(1), run(2), run(12))
     files.append(run_log_name("flights/knock_on_delay/2"), b"two\n")
     assert (await http.get("/api/v1/logs/runs/flights%2Fknock_on_delay%2F2")).text == "two\n"
@@ -113,7 +113,7 @@ async def test_a_run_is_named_by_the_beginning_of_its_id(scene: Scene, http: htt
 
 
 @pytest.mark.parametrize("afar", [False, True])
-async def test_following_a_run_ends_with_its_last_words(store: Store, tmp_path: Path, afar: bool) -> None:
+async def test_following_a_run_ends_after_its_last_line(store: Store, tmp_path: Path, afar: bool) -> None:
     root = tmp_path / "elsewhere" if afar else tmp_path / "logs"
     files, name = LogFiles(root, refuse), run_log_name("flights/knock_on_delay/1")
     with serving(store, logs=tmp_path / "logs") as url:
@@ -134,7 +134,9 @@ async def test_following_a_run_ends_with_its_last_words(store: Store, tmp_path: 
 
 
 @pytest.mark.parametrize("afar", [False, True])
-async def test_a_client_that_leaves_a_log_is_no_error(store: Store, tmp_path: Path, afar: bool, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_client_disconnect_from_a_log_is_no_error(
+    store: Store, tmp_path: Path, afar: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "elsewhere" if afar else tmp_path / "logs"
     with serving(store, logs=tmp_path / "logs") as url:
         async with (
@@ -150,12 +152,12 @@ async def test_a_client_that_leaves_a_log_is_no_error(store: Store, tmp_path: Pa
     assert "Traceback" not in capfd.readouterr().err
 
 
-async def test_a_wrong_name_is_answered_with_those_that_are_like_it(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_the_error_for_an_unknown_trigger_suggests_similar_names(scene: Scene, http: httpx.AsyncClient) -> None:
     assert "Did you mean legs.united" in await problem(http, "/api/v1/logs/triggers/legs.untied", 404)
 
 
 @pytest.mark.parametrize("name", ["..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "trigger-1-job-1.log", "..", "1%00", "%FF", "9" * 400, "-1"])
-async def test_no_name_is_a_path(scene: Scene, http: httpx.AsyncClient, root: Path, name: str) -> None:
+async def test_a_name_with_a_path_does_not_leave_the_log_folder(scene: Scene, http: httpx.AsyncClient, root: Path, name: str) -> None:
     (root / "triggers" / "1").mkdir(parents=True)
     (root.parent / "secret").write_text("secret\n")
     for kind in ("triggers", "runs"):
@@ -164,12 +166,12 @@ async def test_no_name_is_a_path(scene: Scene, http: httpx.AsyncClient, root: Pa
         assert "secret" not in answer.text
 
 
-async def test_what_is_not_a_number_is_refused(scene: Scene, http: httpx.AsyncClient) -> None:
+async def test_invalid_query_parameters_are_refused(scene: Scene, http: httpx.AsyncClient) -> None:
     for query in ("after=-1", "after=x", f"after={2**70}", "last=-1", "job=0", "job=../1", "follow=maybe"):
         assert (await http.get(f"/api/v1/logs/triggers/{UNITED}?{query}")).status_code == 422
 
 
-async def test_a_log_on_another_host_comes_from_the_process_while_it_lives(store: Store, tmp_path: Path) -> None:
+async def test_a_running_process_serves_its_log_from_another_host(store: Store, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     files = LogFiles(elsewhere, refuse)
     with serving(store, logs=tmp_path / "logs") as url:
@@ -197,7 +199,7 @@ async def test_a_log_on_another_host_comes_from_the_process_while_it_lives(store
             assert (await http.get(f"{path}?job=1")).text == "from afar\n"
 
 
-async def test_the_api_stops_while_somebody_follows(store: Store, root: Path, files: LogFiles) -> None:
+async def test_the_api_server_stops_while_a_client_follows_a_log(store: Store, root: Path, files: LogFiles) -> None:
     with ExitStack() as stack:
         url = stack.enter_context(serving(store, logs=root))
         async with (

@@ -1,4 +1,4 @@
-"""What people are shown of scopes and runs: who waits for whom, which batch runs, how long events were held, which runs took an event."""
+"""What the admin API shows of scopes and runs: waits and leaders, the running batch, hold times, and the runs of an event."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def scope(api: Api) -> ScopeStatus:
     return found
 
 
-def told(*waits: tuple[int, float], batch: int = 1, lookback: float | None = 900, **other: Any) -> Cursor:
+def reported(*waits: tuple[int, float], batch: int = 1, lookback: float | None = 900, **other: Any) -> Cursor:
     events = [WaitingEvent(seq=seq, seconds=seconds) for seq, seconds in waits]
     report = ScopeReport(waits=events, lookback=lookback, holds=HOLDS, hold_seconds=37.5, read=400, seconds=0.5)
     return Cursor(cursor=3, batch=batch, waiting=len(waits), report=report, **other)
 
 
-def test_who_waits_for_whom_since_when_and_until_when(api: Api, owner: Holder, driver: PipelineClient) -> None:
+def test_waits_have_leader_start_and_lookback_end(api: Api, owner: Holder, driver: PipelineClient) -> None:
     owner.append(event("c", follows="b", subject="N1"), event("b", follows="a"), event("x"))
-    plan_next(driver, SCOPE, told((1, 12), (2, 7)))
+    plan_next(driver, SCOPE, reported((1, 12), (2, 7)))
     now = moment(api.clock.now)
     shown = scope(api)
     assert shown.waiting_since == now - timedelta(seconds=12)
@@ -85,9 +85,9 @@ def test_who_waits_for_whom_since_when_and_until_when(api: Api, owner: Holder, d
     assert api.ask("GET", "/api/v1/scopes/unknown/waiting").status_code == 404
 
 
-def test_the_clock_of_waiting_stands_still_with_the_scope(api: Api, owner: Holder, driver: PipelineClient) -> None:
+def test_scope_time_stops_with_the_scope(api: Api, owner: Holder, driver: PipelineClient) -> None:
     owner.append(event("b", follows="a"))
-    plan_next(driver, SCOPE, told((1, 0)))
+    plan_next(driver, SCOPE, reported((1, 0)))
     began = moment(api.clock.now)
     api.clock.turn(3)
     assert waiting(api).at == began + timedelta(seconds=3)
@@ -97,7 +97,7 @@ def test_the_clock_of_waiting_stands_still_with_the_scope(api: Api, owner: Holde
     assert waiting(api).at == scope(api).clock_until == began
 
 
-def test_a_batch_is_shown_as_long_as_its_runs_are_open(api: Api, owner: Holder, driver: PipelineClient) -> None:
+def test_a_batch_is_shown_while_its_runs_are_open(api: Api, owner: Holder, driver: PipelineClient) -> None:
     owner.append(event("1"))
     plan_next(driver, SCOPE, Cursor(cursor=0, batch=0))
     batch = plan_next(driver, SCOPE, Cursor(cursor=1, batch=0), run_of="legs")
@@ -119,7 +119,7 @@ def test_a_batch_is_shown_as_long_as_its_runs_are_open(api: Api, owner: Holder, 
     assert scope(api).running_batch is None
 
 
-def test_a_scope_runs_where_its_holder_does_or_a_driver_of_its_project_waits(api: Api, driver: PipelineClient) -> None:
+def test_a_scope_is_running_with_its_driver_or_a_waiting_driver_of_its_project(api: Api, driver: PipelineClient) -> None:
     def started(**other: Any) -> int:
         return api.store.jobs.register(registration("pipeline", **other)).id
 
@@ -128,7 +128,7 @@ def test_a_scope_runs_where_its_holder_does_or_a_driver_of_its_project_waits(api
             api.store.jobs.complete(job, CompleteJob(state="succeeded"))
 
     began = moment(api.clock.now)
-    plan_next(driver, SCOPE, told())
+    plan_next(driver, SCOPE, reported())
     api.clock.turn(10)
     waits = started()
     assert scope(api).running_since == began, "its holder counts before a driver that waits"
@@ -144,8 +144,8 @@ def test_a_scope_runs_where_its_holder_does_or_a_driver_of_its_project_waits(api
     ended(busy, others, named)
 
 
-def test_hold_times_and_counts_are_measured(api: Api, driver: PipelineClient) -> None:
-    plan_next(driver, SCOPE, told((1, 2), ordered=40, lost=3, late=2, cycles=1))
+def test_metrics_show_hold_times_and_counters_of_scopes(api: Api, driver: PipelineClient) -> None:
+    plan_next(driver, SCOPE, reported((1, 2), ordered=40, lost=3, late=2, cycles=1))
     plan_next(driver, "quiet", Cursor(cursor=0, batch=0))
     families = text_string_to_metric_families(read(api, "/metrics").decode())
     samples = {
@@ -166,7 +166,7 @@ def run(run_id: str, *seqs: tuple[int, int], minute: int = 0) -> RunReport:
     return RunReport(run_id=run_id, pipeline="delay", scope=SCOPE, batch=1, state="succeeded", started=started, seqs=list(seqs))
 
 
-def test_a_run_leads_to_its_events_and_an_event_to_its_runs(api: Api, owner: Holder, driver: PipelineClient) -> None:
+def test_runs_list_their_events_and_events_their_runs(api: Api, owner: Holder, driver: PipelineClient) -> None:
     owner.append(*(event(f"{number}") for number in range(1, 10)))
     driver.report([run("flights/all", (1, 9)), run("some", (2, 3), (7, 8), minute=1), run("none", minute=2), run("odd", (2**63, 2**70))])
 
@@ -204,7 +204,7 @@ def until(api: Api, condition: Callable[[ScopeStatus], bool]) -> ScopeStatus:
     raise AssertionError(found)
 
 
-def test_a_webhook_shows_what_it_holds_back_and_why(api: Api, owner: Holder) -> None:
+def test_a_webhook_shows_waiting_events_and_their_reasons(api: Api, owner: Holder) -> None:
     given = {"url": "http://127.0.0.1:9/", "secret": "a secret that is long enough", "max_attempts": 1}
     assert api.ask("PUT", "/api/v1/webhooks/mine", json=given).status_code == 204
     owner.append(event("b", follows="a"), event("c", follows="b"), event("z"), event("y", follows="z", subject="N1"))

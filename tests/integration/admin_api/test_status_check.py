@@ -1,4 +1,4 @@
-"""`headrace status --check` says in its first lines, and by its exit code, what the page and `headrace status` say too (first-use 2)."""
+"""`headrace status --check` reports the alerts of the page in its first lines and in its exit code (first-use 2)."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ async def checked() -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(result.stdout)
 
 
-async def test_all_is_well(scene: Scene) -> None:
+async def test_the_check_of_a_healthy_deployment_exits_with_0(scene: Scene) -> None:
     result = await headrace("status", "--check")
     assert (result.exit_code, result.stdout) == (0, "All is well.\n")
     assert (await headrace("status")).stdout.startswith("All is well.\n")
     assert await checked() == (0, {"state": "ok", "alerts": []})
 
 
-async def test_a_parked_trigger_is_the_first_line_and_the_exit_code(scene: Scene) -> None:
+async def test_a_parked_trigger_is_an_error_in_the_first_line(scene: Scene) -> None:
     trigger_id = scene.triggers["legs.delta"]
     for number in range(1, 20):
         failure = TriggerFailure(epoch=scene.epochs[trigger_id], number=number, type="OSError", message="no route")
@@ -67,7 +67,7 @@ async def test_a_parked_trigger_is_the_first_line_and_the_exit_code(scene: Scene
         assert "OSError: no route" in first
 
 
-async def test_a_full_disk_is_the_first_line_as_long_as_it_lasts(store: Store, scene: Scene) -> None:
+async def test_a_full_disk_is_an_error_in_the_first_line_until_writes_succeed(store: Store, scene: Scene) -> None:
     def limit_pages(most: int) -> None:
         store._database.write(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {most}").scalar_one())
 
@@ -85,7 +85,7 @@ async def test_a_full_disk_is_the_first_line_as_long_as_it_lasts(store: Store, s
     assert await checked() == (0, {"state": "ok", "alerts": []})
 
 
-async def test_a_scope_that_stands_is_the_first_line(scene: Scene) -> None:
+async def test_a_scope_without_a_driver_is_an_error(scene: Scene) -> None:
     await scene.store(scene.leg(1))
     await scene.plan(Cursor(cursor=1, batch=1, ordered=1))
     assert await checked() == (0, {"state": "ok", "alerts": []})
@@ -96,13 +96,13 @@ async def test_a_scope_that_stands_is_the_first_line(scene: Scene) -> None:
     assert "no pipeline process runs it, and 1 event waits in the log" in said["alerts"][0]["summary"]
 
 
-async def test_a_stuck_lane_is_the_first_line(scene: Scene) -> None:
+async def test_a_failed_advance_of_a_lane_is_an_error(scene: Scene) -> None:
     await scene.beat(read=9, advanced=7, error="TimeoutError: 60 s")
     code, said = await checked()
     assert (code, said["alerts"][0]["about"]) == (1, f"stream:{STREAM}")
 
 
-async def test_a_process_that_ends_again_and_again_is_the_first_line(store: Store, scene: Scene) -> None:
+async def test_a_process_that_fails_repeatedly_is_an_error(store: Store, scene: Scene) -> None:
     for number in range(3):
         job = store.jobs.register(registration("pipeline", registration_id=f"pipeline-again-{number}", pid=number))
         store.jobs.complete(job.id, CompleteJob(state="failed", reason="PipelineError: the log was replaced\nmore"))
@@ -112,13 +112,13 @@ async def test_a_process_that_ends_again_and_again_is_the_first_line(store: Stor
     assert alert["summary"].endswith("3 times in 10 minutes, last with: PipelineError: the log was replaced")
 
 
-async def test_notes_do_not_fail_the_check(scene: Scene) -> None:
+async def test_warnings_do_not_fail_the_check(scene: Scene) -> None:
     await scene.store(letters=[scene.letter(1, "no JSON")])
     code, said = await checked()
     assert (code, said["state"], [alert["severity"] for alert in said["alerts"]]) == (0, "ok", ["warning"])
 
 
-async def test_an_api_that_is_not_there_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_api_server_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_API_URL", "http://127.0.0.1:9")
     code, said = await checked()
     assert (code, said["state"], said["alerts"][0]["about"]) == (3, "unknown", "api")

@@ -1,4 +1,4 @@
-"""The status costs what is live: its frame has a bound, and neither history nor what has ended makes it read more."""
+"""The cost of the status depends on live objects: its frame is bounded, and ended runs add nothing to its queries."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def first_frame(live: LiveStatus) -> bytes:
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_frame_has_a_bound_and_tells_of_trouble_first(kind: str, tmp_path: Path) -> None:
+def test_a_frame_is_bounded_and_begins_with_alerts(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as store:
         crowded(store)
         frame = asyncio.run(first_frame(LiveStatus(store)))
@@ -102,7 +102,7 @@ def test_a_frame_has_a_bound_and_tells_of_trouble_first(kind: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_triggers_in_trouble_are_shown_before_the_others_by_name(kind: str, tmp_path: Path) -> None:
+def test_triggers_with_problems_are_listed_before_the_others_in_a_full_status(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as store:
         crowded(store)
         fill(store, [(triggers, [trigger(TRIGGERS, backlog=3)]), (triggers, [trigger(TRIGGERS + 1, state="removed", failure="{}")])])
@@ -113,7 +113,7 @@ def test_triggers_in_trouble_are_shown_before_the_others_by_name(kind: str, tmp_
     assert shown == sorted([*troubled, *others[: MAX_TRIGGERS - len(troubled)]])
 
 
-def test_followers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_readers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headrace.api.admin.live_status, "TICK", 3_600.0)
 
     async def two(live: LiveStatus) -> tuple[bytes, bytes]:
@@ -125,7 +125,7 @@ def test_followers_share_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_metrics_have_a_series_for_the_first_and_one_for_all_others(kind: str, tmp_path: Path) -> None:
+def test_metrics_have_a_bounded_number_of_series_and_one_for_the_rest(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as store:
         crowded(store)
         text = asyncio.run(LiveStatus(store).metrics()).decode()
@@ -173,7 +173,7 @@ def cost_of_overview(store: Store) -> int:
     return seen[0]
 
 
-def test_history_costs_a_status_nothing(tmp_path: Path) -> None:
+def test_the_cost_of_the_status_does_not_grow_with_ended_runs(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         holder(store, "first")
         fill(store, [(runs, [finished_run(n) for n in range(50)]), (task_runs, [task_run(n) for n in range(50)])])
@@ -185,7 +185,7 @@ def test_history_costs_a_status_nothing(tmp_path: Path) -> None:
     assert after <= before + 20, "in hundreds of instructions"
 
 
-def test_a_claim_reads_as_many_runs_as_it_takes(tmp_path: Path) -> None:
+def test_a_claim_reads_only_the_runs_that_it_returns(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         worker = store.jobs.register(registration("worker")).id
         free = {"state": "scheduled", "finished": None}

@@ -1,4 +1,4 @@
-"""Triggerers drained and triggers resumed, over HTTP and as it is typed; and two apis that hand out the same triggers at once."""
+"""Draining triggerers and resuming triggers, over HTTP and with the command line; two API servers lease the same triggers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def headrace(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
-def told(result: Result) -> str:
+def output_of(result: Result) -> str:
     """Return what a command that went well said."""
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
@@ -47,7 +47,7 @@ def parked(owner: Holder) -> None:
         pass
 
 
-async def test_a_hand_over_over_http(api: Api) -> None:
+async def test_units_are_handed_over_between_triggerers_over_http(api: Api) -> None:
     async with TriggererClient(api.url, key=KEY) as first, TriggererClient(api.url, key=KEY) as second:
         await first.register(registration(version="1.2.3"))
         await first.declare("flights", DeclareProject(triggers=[*_alone("one"), *_alone("two")], pipelines=[]))
@@ -72,7 +72,7 @@ def _alone(name: str) -> list[DeclaredTrigger]:
     return declaration(name, stream=None).triggers
 
 
-def test_what_changes_anything_needs_the_key(api: Api) -> None:
+def test_changes_need_the_deployment_key(api: Api) -> None:
     owner = holder(api.store, "first")
     wanted = (f"/api/v1/triggerers/{owner.job_id}/desired-state", {"desired_state": "drain"})
     for path, body in (wanted, ("/api/v1/triggers/1/resume", None), ("/api/v1/triggers/1/backlog/drop", None)):
@@ -80,7 +80,7 @@ def test_what_changes_anything_needs_the_key(api: Api) -> None:
     assert api.store.jobs.heartbeat(owner.job_id, Heartbeat()).desired_state == "run"
 
 
-def test_what_is_not_there_is_not_found(api: Api) -> None:
+def test_unknown_triggerers_and_triggers_are_not_found(api: Api) -> None:
     for number in (77, -1, 2**64):
         assert api.ask("POST", f"/api/v1/triggerers/{number}/desired-state", json={"desired_state": "drain"}).status_code == 404
         assert api.ask("GET", f"/api/v1/triggers/{number}").status_code == 404
@@ -88,47 +88,47 @@ def test_what_is_not_there_is_not_found(api: Api) -> None:
 
 
 def test_triggerers_are_listed_drained_stopped_and_resumed(api: Api) -> None:
-    assert "There are no triggerers" in told(headrace("triggerers"))
+    assert "There are no triggerers" in output_of(headrace("triggerers"))
     job = str(holder(api.store, "first").job_id)
     wanted = {"drain": "drain", "stop": "stop", "resume": "run"}
     for word, expected in wanted.items():
-        told(headrace("triggerers", word, job))
+        output_of(headrace("triggerers", word, job))
         assert api.store.jobs.heartbeat(int(job), Heartbeat()).desired_state == expected
-    row = told(headrace("triggerers", "list")).splitlines()[-1].split()
+    row = output_of(headrace("triggerers", "list")).splitlines()[-1].split()
     assert row[:5] == [job, "running", "run", "here", "1"]
-    assert TriggererList.model_validate_json(told(headrace("triggerers", "list", "--json"))).triggerers[0].held == 1
-    assert "running" in told(headrace("status"))
+    assert TriggererList.model_validate_json(output_of(headrace("triggerers", "list", "--json"))).triggerers[0].held == 1
+    assert "running" in output_of(headrace("status"))
     assert isinstance(headrace("triggerers", "drain", "77").exception, ApiRefused)
 
 
 def test_a_parked_trigger_is_shown_with_its_traceback_and_resumed(api: Api) -> None:
     parked(holder(api.store, "first", "second"))
-    assert "parked" in told(headrace("triggers"))
-    assert "no [route]" in told(headrace("status"))
-    said = told(headrace("triggers", "show", "first"))
+    assert "parked" in output_of(headrace("triggers"))
+    assert "no [route]" in output_of(headrace("status"))
+    said = output_of(headrace("triggers", "show", "first"))
     assert "ValueError: no [route]" in said
     assert "File 'x.py', line 1" in said
-    assert TriggerDetail.model_validate_json(told(headrace("triggers", "show", "first", "--json"))).restarts == 11
-    told(headrace("triggers", "resume", "first"))
-    assert "parked" not in told(headrace("triggers"))
+    assert TriggerDetail.model_validate_json(output_of(headrace("triggers", "show", "first", "--json"))).restarts == 11
+    output_of(headrace("triggers", "resume", "first"))
+    assert "parked" not in output_of(headrace("triggers"))
     assert isinstance(headrace("triggers", "resume", "nothing").exception, UsageError)
 
 
-def test_a_trigger_that_blocks_is_told_by_name_on_the_command_line_and_counted_in_the_metrics(api: Api) -> None:
+def test_a_blocked_trigger_is_shown_on_the_command_line_and_in_metrics(api: Api) -> None:
     owner = holder(api.store, "first", "second")
     stack = ['File "slow.py", line 7 in handle']
     api.store.jobs.heartbeat(owner.job_id, Heartbeat(blocked=Blocked(trigger_id=1, trigger="first", seconds=12, stack=stack)))
     for words in (("status",), ("triggers",), ("triggers", "show", "first")):
-        assert "blocks its process for 12 s" in told(headrace(*words))
-    assert "slow.py" in told(headrace("triggers", "show", "first"))
-    assert "blocks" not in told(headrace("triggers", "show", "second"))
+        assert "blocks its process for 12 s" in output_of(headrace(*words))
+    assert "slow.py" in output_of(headrace("triggers", "show", "first"))
+    assert "blocks" not in output_of(headrace("triggers", "show", "second"))
     assert "headrace_triggerers_blocked 1.0" in api.ask("GET", "/metrics").text
     api.store.jobs.heartbeat(owner.job_id, Heartbeat())
-    assert "blocks" not in told(headrace("status"))
+    assert "blocks" not in output_of(headrace("status"))
     assert "headrace_triggerers_blocked 0.0" in api.ask("GET", "/metrics").text
 
 
-def test_two_apis_never_give_one_stream_to_two_jobs(tmp_path: Path) -> None:
+def test_two_api_servers_lease_each_stream_to_one_job(tmp_path: Path) -> None:
     streams = 30
     declared = [DeclaredTrigger(name=f"t{n}", classpath="some.Trigger", kwargs={}, stream=f"s{n % streams}") for n in range(2 * streams)]
     with opened("postgresql", tmp_path) as one, opened("postgresql", tmp_path) as other:
@@ -153,7 +153,7 @@ def test_two_apis_never_give_one_stream_to_two_jobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_all_that_run_are_counted_however_many_they_are(api: Api) -> None:
+def test_all_running_triggerers_and_workers_are_counted(api: Api) -> None:
     for kind in ("worker", "triggerer"):
         for number in range(25):
             job = api.store.jobs.register(registration(kind))
@@ -166,7 +166,7 @@ def test_all_that_run_are_counted_however_many_they_are(api: Api) -> None:
     assert [one.state for one in listed] == ["running"] * 3 + ["succeeded"] * 20
 
 
-def test_a_wrong_key_is_told_by_its_name(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_wrong_key_names_the_setting(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_KEY", "another key")
     refused = headrace("triggerers", "drain", "1").exception
     assert isinstance(refused, ApiRefused)
@@ -174,13 +174,13 @@ def test_a_wrong_key_is_told_by_its_name(api: Api, monkeypatch: pytest.MonkeyPat
     assert "HEADRACE_KEY" in (refused.hint or "")
 
 
-def test_what_is_kept_for_a_removed_trigger_is_dropped(api: Api) -> None:
+def test_the_backlog_of_a_removed_trigger_is_dropped(api: Api) -> None:
     owner = holder(api.store, "first", "second")
     keep(owner, spill(1, 1, 2), spill(2, 1))
     owner.store.projects.declare(owner.job_id, "flights", declaration("second"))
     assert "headrace triggers backlog drop first drops them." in " ".join(headrace("status").output.split())
     assert "Delete 2 raw events from the backlog of first?" in headrace("triggers", "backlog", "drop", "first").output
-    assert "2 raw events deleted." in told(headrace("triggers", "backlog", "drop", "first", "--yes"))
+    assert "2 raw events deleted." in output_of(headrace("triggers", "backlog", "drop", "first", "--yes"))
     assert "No backlog of a trigger named 'first'" in str(headrace("triggers", "backlog", "drop", "first", "--yes").exception)
     owner.load()
     assert len(waiting(owner, 2)) == 1

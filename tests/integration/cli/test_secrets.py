@@ -1,4 +1,4 @@
-"""What the secrets' commands refuse, and that they say it in words without what was given."""
+"""Errors of the commands for secrets: clear messages that do not contain the secret."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(api: Api, *arguments: str, given: str = "", key: str = KEY) -> CommandRe
         (["connections", "show", "nothing"], "", "no connection 'nothing'"),
     ],
 )
-def test_what_cannot_be_done_is_told_without_what_was_given(api: Api, arguments: list[str], given: str, says: str) -> None:
+def test_errors_do_not_contain_the_secret(api: Api, arguments: list[str], given: str, says: str) -> None:
     refused = run(api, *arguments, given=given)
     assert refused.returncode in (1, 2)
     assert says in refused.stderr.replace("\n", " ")
@@ -44,19 +44,19 @@ def test_what_cannot_be_done_is_told_without_what_was_given(api: Api, arguments:
     assert "Traceback" not in refused.stderr
 
 
-def test_without_a_key_nothing_is_set_and_it_says_what_is_missing(api: Api) -> None:
+def test_setting_a_variable_needs_the_deployment_key(api: Api) -> None:
     refused = run(api, "variables", "set", "x", given="swordfish", key="")
     assert (refused.returncode, "HEADRACE_KEY" in refused.stderr) == (2, True)
     wrong = run(api, "variables", "set", "x", given="swordfish", key="wrong")
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (1, False)
 
 
-def test_a_new_key_is_one(api: Api) -> None:
+def test_a_new_key_is_a_fernet_key(api: Api) -> None:
     Fernet(run(api, "secrets", "new-key").stdout.strip())
 
 
 @pytest.mark.slow
-def test_a_token_is_made_listed_and_taken_back(api: Api) -> None:
+def test_a_token_is_created_listed_and_revoked(api: Api) -> None:
     made = run(api, "tokens", "create", "--scope", "admin", "--name", "ada", "--json")
     found = CreatedToken.model_validate_json(made.stdout)
     listed = TokenList.model_validate_json(run(api, "tokens", "list", "--json").stdout)

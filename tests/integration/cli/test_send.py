@@ -34,7 +34,7 @@ async def messages(path: Path, count: int) -> list[Any]:
         return [raw for raw, _ in await held.take(count)]
 
 
-async def test_a_file_standard_input_and_texts(tmp_path: Path) -> None:
+async def test_files_standard_input_and_arguments_are_sent(tmp_path: Path) -> None:
     (tmp_path / "orders.jsonl").write_bytes(LINES)
     assert send("orders.queue", "orders.jsonl", cwd=tmp_path) == (0, "✓ 3 messages sent to orders.queue\n")
     assert send("orders.queue", "-", "--lane", "eu", cwd=tmp_path, text=b"4\n") == (0, "✓ 1 message sent to orders.queue\n")
@@ -62,7 +62,7 @@ async def test_a_key_is_taken_from_the_message(tmp_path: Path) -> None:
     assert [raw.key for raw in await messages(tmp_path / "orders.queue", 3)] == ["Ada", "7", "Ada"]
 
 
-async def test_a_file_with_a_wrong_line_is_not_sent_at_all(tmp_path: Path) -> None:
+async def test_a_file_with_an_invalid_line_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "orders.jsonl").write_bytes(LINES + b"\nnope\n5\n")
     code, said = send("orders.queue", "orders.jsonl", cwd=tmp_path)
     assert code == 2
@@ -71,7 +71,7 @@ async def test_a_file_with_a_wrong_line_is_not_sent_at_all(tmp_path: Path) -> No
     assert not (tmp_path / "orders.queue").exists()
 
 
-async def test_standard_input_is_sent_up_to_the_wrong_line(tmp_path: Path) -> None:
+async def test_standard_input_is_sent_up_to_the_first_invalid_line(tmp_path: Path) -> None:
     code, said = send("orders.queue", "-", cwd=tmp_path, text=LINES + b"\nnope\n5\n")
     assert code == 2
     assert "Line 5 of standard input is not JSON" in said
@@ -94,7 +94,7 @@ async def test_standard_input_is_sent_up_to_the_wrong_line(tmp_path: Path) -> No
         ([".", "orders.jsonl"], "is a folder"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_clear_message(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_invalid_arguments_are_reported_in_a_clear_message(tmp_path: Path, arguments: list[str], words: str) -> None:
     (tmp_path / "orders.jsonl").write_bytes(b"\n".join([LINES] * 12))
     code, said = send(*arguments, cwd=tmp_path)
     assert code == 2
@@ -108,7 +108,7 @@ def test_help_has_examples(tmp_path: Path) -> None:
     assert "headrace send orders.queue orders.jsonl" in said
 
 
-def test_a_line_that_never_ends_is_refused(tmp_path: Path) -> None:
+def test_a_line_above_the_size_limit_is_refused(tmp_path: Path) -> None:
     code, said = send("orders.queue", "-", cwd=tmp_path, text=b"1\n" + b"1" * 4_000_000)
     assert code == 2
     assert "Line 2 of standard input is longer than" in said

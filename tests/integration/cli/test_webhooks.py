@@ -1,4 +1,4 @@
-"""`headrace webhooks` and `headrace scopes` against a real api: what they do, and what they say of what cannot be done."""
+"""`headrace webhooks` and `headrace scopes` against a real API server: their effects and their errors."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ def headrace(*words: str, given: str = "") -> str:
     return CliRunner().invoke(app, words, input=given, catch_exceptions=False).stdout
 
 
-def shown() -> WebhookList:
+def listed() -> WebhookList:
     return WebhookList.model_validate_json(headrace("webhooks", "list", "--json"))
 
 
 def test_a_webhook_is_added_paused_resumed_changed_and_removed() -> None:
     assert "There are no webhooks" in headrace("webhooks", "list")
     assert "billing" in headrace("webhooks", "add", "billing", URL, "--type", "order.*", "--type", "leg", "--release", given=SECRET)
-    (one,) = shown().webhooks
+    (one,) = listed().webhooks
     assert (one.name, one.url, one.types, one.policy, one.state) == ("billing", URL, ["order.*", "leg"], "release", "active")
     assert SECRET not in one.model_dump_json()
     headrace("webhooks", "pause", "billing")
-    assert shown().webhooks[0].state == "paused"
+    assert listed().webhooks[0].state == "paused"
     headrace("webhooks", "resume", "billing")
     headrace("webhooks", "add", "billing", URL, "--secret", SECRET, "--max-attempts", "3")
-    (one,) = shown().webhooks
+    (one,) = listed().webhooks
     assert (one.state, one.types, one.max_attempts, one.policy) == ("active", ["*"], 3, "hold")
     assert "0 events redriven" in headrace("webhooks", "redrive", "billing")
     assert "There are no deliveries" in headrace("webhooks", "deliveries", "billing")
     assert DeliveryList.model_validate_json(headrace("webhooks", "deliveries", "billing", "--json")).deliveries == []
     assert "billing" in headrace("webhooks", "list")
     assert "deleted" in headrace("webhooks", "remove", "billing")
-    assert shown().webhooks == []
+    assert listed().webhooks == []
 
 
-def test_a_type_that_no_event_has_is_told(api: Api) -> None:
+def test_a_type_that_matches_no_event_causes_a_note(api: Api) -> None:
     words = ("webhooks", "add", "typed", URL, "--secret", SECRET)
     assert "Note" not in headrace(*words, "--type", "num.*")  # nothing has come: nothing is known
     holder(api.store, "first").append(event("a", type="headrace.directory.line"), event("b", type="order.paid"))
@@ -86,13 +86,13 @@ def test_a_type_that_no_event_has_is_told(api: Api) -> None:
         *(([what, "nobody"], "", ApiRefused, "no webhook 'nobody'") for what in ("pause", "resume", "remove", "redrive", "deliveries")),
     ],
 )
-def test_what_cannot_be_done_is_told_without_the_secret(words: list[str], given: str, kind: type[HeadraceError], says: str) -> None:
+def test_errors_do_not_contain_the_secret(words: list[str], given: str, kind: type[HeadraceError], says: str) -> None:
     with pytest.raises(kind, match=says) as refused:
         headrace("webhooks", *words, given=given)
     assert "swordfish" not in f"{refused.value} {refused.value.hint}"
 
 
-def test_without_a_key_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_need_the_deployment_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_KEY", "wrong")
     with pytest.raises(ApiRefused):
         headrace("webhooks", "add", "x", URL, given=SECRET)
@@ -103,7 +103,7 @@ def test_without_a_key_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> No
         headrace("scopes", "remove", "x")
 
 
-def test_a_scope_that_will_not_come_back_is_removed(api: Api) -> None:
+def test_an_unused_scope_is_removed(api: Api) -> None:
     job = api.store.jobs.register(registration("pipeline")).id
     api.store.projects.declare(job, "flights", declaration("first", pipelines=["delays"]))
     store_next(api.store, job, "old/project", Cursor(cursor=0, batch=1))

@@ -62,7 +62,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in DEPLOY.rglob("*") if path.is_file()] + PAGES, ids=lambda path: path.name)
-def test_settings_exist(path: Path) -> None:
+def test_settings_in_pages_and_deploy_files_exist(path: Path) -> None:
     """Of the files of `deploy/`, the documentation and the README."""
     named = {name.removeprefix("HEADRACE_") for name in VARIABLE.findall(path.read_text("utf-8"))}
     assert {name.lower() for name in named if not name.startswith(OTHERS)} <= Settings.model_fields.keys()
@@ -88,7 +88,7 @@ def test_dockerfile_copies_files_of_the_repository_and_names_no_registry() -> No
     assert 'ENTRYPOINT ["tini", "--", "headrace"]' in text
 
 
-def test_guide_quotes_a_unit_as_it_is() -> None:
+def test_guide_quotes_units_unchanged() -> None:
     quoted = re.findall(r"^```ini\n(.*?)^```", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert quoted
     for block in quoted:

@@ -47,7 +47,7 @@ async def epochs(client: TriggererClient) -> dict[int, int]:
     return {lease.trigger_id: lease.epoch for lease in (await load_triggers(client, 100)).leases}
 
 
-async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client: TriggererClient, api: Api) -> None:
+async def test_a_raw_event_is_spilled_read_from_the_backlog_and_settled(client: TriggererClient, api: Api) -> None:
     held = await epochs(client)
     batch = EventBatch(epochs=held, events=[event("a", 2)], spills=[spill(1, 1, raw="ü"), spill(2, 1)])
     stored = await client.store(batch)
@@ -77,7 +77,7 @@ async def test_a_raw_event_is_spilled_recorded_drained_and_accounted_for(client:
     assert nothing.streams == []
 
 
-async def test_a_stranger_s_backlog_and_receipts_are_fenced(client: TriggererClient, api: Api) -> None:
+async def test_backlog_and_receipts_of_another_job_are_fenced(client: TriggererClient, api: Api) -> None:
     held = await epochs(client)
     async with TriggererClient(api.url, key=KEY) as other:
         await other.register(registration())
@@ -91,7 +91,7 @@ async def test_a_stranger_s_backlog_and_receipts_are_fenced(client: TriggererCli
         assert (await get_lane_offsets(other, "folder", ["a.jsonl"])).offsets == []
 
 
-async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClient, api: Api) -> None:
+async def test_a_receipt_is_stored_with_its_events_and_spills(client: TriggererClient, api: Api) -> None:
     held = await epochs(client)
     stretch = receipt(None, 1, 1, answered(1, spilled=1), answered(2, fired=1))
     stored = await client.store(EventBatch(epochs=held, events=[event("a", 2)], spills=[spill(1, 1)], receipts=[stretch]))
@@ -100,7 +100,7 @@ async def test_a_receipt_travels_with_what_it_accounts_for(client: TriggererClie
         assert (await asyncio.to_thread(admin.read, calls.GET_AUDIT)).clean
 
 
-async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClient, api: Api) -> None:
+async def test_concurrent_receipts_are_all_recorded(client: TriggererClient, api: Api) -> None:
     held = await epochs(client)
     await asyncio.gather(
         *(client.store(EventBatch(epochs=held, receipts=[receipt(None, 9, 10, lane=f"{lane}", owed=(1,))])) for lane in range(40))
@@ -111,14 +111,14 @@ async def test_receipts_sent_side_by_side_are_all_recorded(client: TriggererClie
     assert (books.clean, books.streams[0].read, books.streams[0].lanes) == (True, 400, 40)
 
 
-async def test_an_empty_stretch_is_not_valid(client: TriggererClient, api: Api) -> None:
+async def test_a_receipt_of_an_empty_range_is_invalid(client: TriggererClient, api: Api) -> None:
     token = client._registered.token
     body: dict[str, object] = {"epochs": {}, "receipts": [{"stream": "s", "lane": "l", "after": None, "last": 1, "read": 0, "owed": []}]}
     answer = await asyncio.to_thread(api.ask, "POST", "/execution/triggers/events", token=token, json=body)
     assert answer.status_code == 422
 
 
-async def test_dead_letters_are_redriven_and_discarded_with_the_deployment_key_only(client: TriggererClient, api: Api) -> None:
+async def test_redriving_and_discarding_dead_letters_needs_the_deployment_key(client: TriggererClient, api: Api) -> None:
     held = await epochs(client)
     await client.store(EventBatch(epochs=held, dead_letters=[letter("x/1", raw="once more"), letter("y")]))
     asked = DeadLetterSelection(ids=["x/1"], by="me")

@@ -31,7 +31,7 @@ def described(api: Api) -> dict[str, Any]:
     return answer
 
 
-def test_the_description_equals_the_recorded_contract(api: Api) -> None:
+def test_the_openapi_document_equals_the_recorded_contract(api: Api) -> None:
     """Where this fails, a wire model or a route was changed. If that is meant, record the contract again: make record-contract."""
     recorded, served = json.loads(CONTRACT.read_text()), contract(described(api))
     assert sorted(served["paths"]) == sorted(recorded["paths"])
@@ -41,7 +41,7 @@ def test_the_description_equals_the_recorded_contract(api: Api) -> None:
     assert served == recorded
 
 
-def test_every_call_describes_its_problems_its_version_and_who_may_call(api: Api) -> None:
+def test_every_call_documents_its_problems_version_and_credentials(api: Api) -> None:
     for path, methods in described(api)["paths"].items():
         for operation in methods.values():
             assert PROBLEM_JSON in operation["responses"]["4XX"]["content"], path
@@ -50,7 +50,7 @@ def test_every_call_describes_its_problems_its_version_and_who_may_call(api: Api
             assert versions == [API_VERSION], path
 
 
-def test_the_admin_api_describes_itself_and_nothing_else(api: Api) -> None:
+def test_the_openapi_document_of_the_admin_api_has_only_its_calls(api: Api) -> None:
     document = httpx.get(api.url + ADMIN_DESCRIPTION_PATH, trust_env=False, timeout=60).json()
     assert "/api/v1/status" in document["paths"]
     assert not [path for path in document["paths"] if path.startswith("/execution")]

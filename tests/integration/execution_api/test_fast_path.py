@@ -1,4 +1,4 @@
-"""The calls that bring events are answered the same whether they take the short way or FastAPI's."""
+"""The calls that store events have the same answers on the fast path and through FastAPI."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _job(api: Api, kind: str = "triggerer") -> str:
 
 
 @pytest.mark.timeout(120)
-def test_both_ways_give_the_same_answers(api: Api) -> None:
+def test_the_fast_path_and_fastapi_give_the_same_answers(api: Api) -> None:
     token, pipeline = _job(api), _job(api, "pipeline")
     api.ask("PUT", "/execution/projects/flights", token=token, json=declaration("first", "second").model_dump())
     api.ask("POST", "/execution/triggers/load", token=token, json={"capacity": 10})
@@ -62,7 +62,7 @@ def test_both_ways_give_the_same_answers(api: Api) -> None:
     assert api.store.log.head().head == 1
 
 
-def test_only_what_clients_send_takes_the_short_way() -> None:
+def test_only_requests_of_clients_take_the_fast_path() -> None:
     def taken(**changed: Any) -> bool:
         headers = {"content-type": "application/json", "content-length": "2"} | changed.pop("headers", {})
         scope = {"type": "http", "method": "POST", "path": STORE_EVENTS.path, **changed}

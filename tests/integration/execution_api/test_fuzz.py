@@ -1,4 +1,4 @@
-"""Requests that OpenAPI allows, and many that it does not: never a 5xx, and never an answer that the description does not know.
+"""Generated requests, valid and invalid by OpenAPI: no answer is a 5xx, and each answer conforms to the OpenAPI document.
 
 `FUZZ_EXAMPLES` is how many are tried for each call, `FUZZ_DATABASE` over which database; `make fuzz-api` tries many more than the suite.
 """
@@ -102,13 +102,13 @@ def operations(fuzzed: Fuzzed, path: str) -> list[APIOperation[Any, Any, Any, An
     return [result.ok() for result in found if isinstance(result, Ok) and result.ok().path not in ENDLESS]
 
 
-def test_the_execution_api_keeps_its_description(fuzzed: Fuzzed, subtests: Any) -> None:
+def test_the_execution_api_conforms_to_its_openapi_document(fuzzed: Fuzzed, subtests: Any) -> None:
     for operation in operations(fuzzed, DESCRIPTION_PATH):
         with subtests.test(call=operation.label):
             fuzzed.try_out(operation, API_VERSION)
 
 
-def test_the_admin_api_keeps_its_description(fuzzed: Fuzzed, subtests: Any) -> None:
+def test_the_admin_api_conforms_to_its_openapi_document(fuzzed: Fuzzed, subtests: Any) -> None:
     for operation in operations(fuzzed, ADMIN_DESCRIPTION_PATH):
         with subtests.test(call=operation.label):
             fuzzed.try_out(operation, None)

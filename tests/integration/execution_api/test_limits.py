@@ -1,4 +1,4 @@
-"""What keeps the api standing: limits of rates, headers and bodies, whoever sends them and whatever they hold."""
+"""Limits that protect the API server: rates, headers and bodies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def limited() -> Limited:
     return Limited()
 
 
-async def test_who_calls_too_often_is_told_when_to_come_again(limited: Limited) -> None:
+async def test_a_caller_above_its_rate_receives_429_with_retry_after(limited: Limited) -> None:
     assert await limited.until_refused() == 21
     response = await limited.ask()
     assert (response.headers["retry-after"], response.headers["content-type"]) == ("1", PROBLEM_JSON)
@@ -64,35 +64,35 @@ async def test_who_calls_too_often_is_told_when_to_come_again(limited: Limited) 
     assert (await limited.ask()).status_code == 200
 
 
-async def test_an_address_does_not_pay_for_another_nor_a_token_for_its_address(limited: Limited) -> None:
+async def test_addresses_and_tokens_have_separate_rate_limits(limited: Limited) -> None:
     await limited.ask(token="good")
     await limited.until_refused()
     assert (await limited.ask(address="1.2.3.5")).status_code == 200
     assert (await limited.ask(token="good")).status_code == 200
 
 
-async def test_a_loop_that_is_refused_is_held_back_sooner_than_one_that_works(limited: Limited) -> None:
+async def test_failed_requests_reach_the_rate_limit_sooner(limited: Limited) -> None:
     assert (await limited.until_refused(200, token="good 1"), await limited.until_refused(409, token="good 2")) == (21, 3)
 
 
-async def test_guessing_tokens_is_paid_for_by_the_address(limited: Limited) -> None:
+async def test_invalid_tokens_count_against_the_rate_of_their_address(limited: Limited) -> None:
     answers = [(await limited.ask(401, token=f"guess {number}")).status_code for number in range(5)]
     assert answers == [401, 401, 401, 429, 429]
     limited.now += 5
     assert [(await limited.ask(200, token=f"bad {number}")).status_code for number in range(2)] == [429, 429]
 
 
-async def test_an_ipv6_network_is_one_caller(limited: Limited) -> None:
+async def test_an_ipv6_network_has_one_rate_limit(limited: Limited) -> None:
     await limited.until_refused(address="2001:db8::1")
     assert (await limited.ask(address="2001:db8::ffff:2")).status_code == 429
     assert (await limited.ask(address="2001:db8:0:1::1")).status_code == 200
 
 
-async def test_liveness_is_always_told(limited: Limited) -> None:
+async def test_the_health_check_has_no_rate_limit(limited: Limited) -> None:
     assert await limited.until_refused("healthz", most=100) == 100
 
 
-async def test_callers_are_forgotten_before_memory_ends(limited: Limited) -> None:
+async def test_the_number_of_remembered_callers_is_bounded(limited: Limited) -> None:
     for number in range(10):
         await limited.ask(token=f"good {number}")
         await limited.ask(address=f"1.1.1.{number}")
@@ -105,7 +105,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield running
 
 
-def test_the_api_holds_a_loop_back(tmp_path: Path) -> None:
+def test_the_api_server_limits_the_rate_of_failed_requests(tmp_path: Path) -> None:
     with serving(tmp_path, rates=POLICY) as api:
         token = api.ask("POST", "/execution/jobs", json=registration().model_dump()).json()["token"]
         statuses = [api.ask("GET", "/execution/nothing", token=token).status_code for _ in range(5)]
@@ -129,7 +129,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_body_is_refused_in_words(api: Api, name: str) -> None:
+def test_a_hostile_body_is_refused_with_a_problem(api: Api, name: str) -> None:
     token = api.ask("POST", "/execution/jobs", json=registration().model_dump()).json()["token"]
     response = api.ask("PUT", "/execution/projects/flights", token=token, content=HOSTILE[name], headers=JSON)
     assert (response.status_code, response.headers["content-type"]) == (422, PROBLEM_JSON), response.text
@@ -158,14 +158,14 @@ HUGE = 10**40
         ),
     ],
 )
-def test_a_number_beyond_64_bits_is_no_failure(api: Api, path: str, body: object) -> None:
+def test_a_number_beyond_64_bits_causes_no_server_error(api: Api, path: str, body: object) -> None:
     token = api.ask("POST", "/execution/jobs", json=registration().model_dump()).json()["token"]
     response = api.ask("POST", path, token=token, json=body)
     assert response.status_code < 500, response.text
     assert response.is_success or response.headers["content-type"] == PROBLEM_JSON
 
 
-def test_headers_without_end_are_refused(api: Api) -> None:
+def test_headers_above_the_size_limit_are_refused(api: Api) -> None:
     response = api.ask("GET", "/execution/events/head", headers={"X-Long": "x" * 40_000})
     assert (response.status_code, response.headers["content-type"]) == (431, PROBLEM_JSON)
 
@@ -175,7 +175,7 @@ def pour(client: socket.socket) -> None:
         client.sendall(b"x" * 16_384)
 
 
-def test_headers_that_never_end_are_not_waited_for(api: Api) -> None:
+def test_a_connection_with_endless_headers_is_closed(api: Api) -> None:
     host, _, port = api.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
@@ -184,7 +184,7 @@ def test_headers_that_never_end_are_not_waited_for(api: Api) -> None:
     assert api.ask("GET", "/healthz").status_code == 200
 
 
-def test_a_body_longer_than_the_longest_headers_is_none_of_them(api: Api) -> None:
+def test_the_limit_of_headers_does_not_apply_to_bodies(api: Api) -> None:
     token = api.ask("POST", "/execution/jobs", json=registration().model_dump()).json()["token"]
     body = declaration("first", text="x" * 200_000).model_dump()
     for _ in range(2):

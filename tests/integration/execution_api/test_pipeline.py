@@ -1,4 +1,4 @@
-"""What a pipeline asks of the api, over HTTP: the log in pages, its scope's cursor, plans and state, its runs."""
+"""The calls of a driver over HTTP: pages of the log, cursor of its scope, plans and ordering state, runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def client(api: Api) -> Iterator[PipelineClient]:
         yield made
 
 
-def test_the_log_is_read_as_it_was_stored(client: PipelineClient, api: Api) -> None:
+def test_log_pages_have_the_stored_events(client: PipelineClient, api: Api) -> None:
     holder(api.store, "first", "second").append(*(event(f"{n}", 1, 2) for n in range(10)))
     page = client.page(after=0, scope="s")
     assert page.table.schema.equals(LOG_SCHEMA)
@@ -49,7 +49,7 @@ def test_the_log_is_read_as_it_was_stored(client: PipelineClient, api: Api) -> N
     assert list(client.pages(after=10, to=20)) == []
 
 
-def test_the_log_is_given_as_json_too(client: PipelineClient, api: Api) -> None:
+def test_the_log_is_available_as_json(client: PipelineClient, api: Api) -> None:
     owner = holder(api.store, "first")
     owner.append(event("a", payload='{"big": 12345678901234567890}'), event("b", follows="a", occurred=datetime(2026, 1, 1, tzinfo=UTC)))
     response = api.ask("GET", "/execution/events?after=0&format=json", token=client.token)
@@ -60,7 +60,7 @@ def test_the_log_is_given_as_json_too(client: PipelineClient, api: Api) -> None:
     assert body["events"][1]["occurred"] == "2026-01-01T00:00:00.000000Z"
 
 
-def test_a_reader_elsewhere_gets_by_with_the_token(client: PipelineClient, api: Api) -> None:
+def test_another_process_reads_the_log_with_the_token_of_the_job(client: PipelineClient, api: Api) -> None:
     holder(api.store, "first").append(event("a"))
     with PipelineClient(api.url, token=client.token) as reader:
         assert reader.page(after=0).table.num_rows == 1
@@ -105,7 +105,7 @@ def test_a_plan_is_stored_and_read_back_by_the_next_driver(client: PipelineClien
         assert found == [(1, 1, "b", "2", None, 1, 0, b"\xff\xfe"), (1, 2, "b", "", "t", 0, 0, b"")]
 
 
-def test_large_states_and_slices_come_in_pages(client: PipelineClient, api: Api) -> None:
+def test_large_states_and_slices_are_read_in_pages(client: PipelineClient, api: Api) -> None:
     acquire_scope(client, "s")
     keys = {f"order/w/{number:012d}": bytes([number]) * 1_500_000 for number in range(14)}
     for batch, some in enumerate((sorted(keys)[:7], sorted(keys)[7:]), start=1):
@@ -135,7 +135,7 @@ def test_large_states_and_slices_come_in_pages(client: PipelineClient, api: Api)
         ("lease", {"begin": -1}, 422, "invalid"),
     ],
 )
-def test_what_a_ledger_does_not_take_is_refused_in_words(
+def test_an_invalid_plan_or_scope_request_is_refused_with_a_problem(
     client: PipelineClient, api: Api, path: str, body: dict[str, Any], status: int, slug: str
 ) -> None:
     acquire_scope(client, "s")
@@ -145,7 +145,7 @@ def test_what_a_ledger_does_not_take_is_refused_in_words(
     assert acquire_scope(client, "s").cursor.batch == 0
 
 
-def test_a_pipeline_declares_and_lives_like_any_job(client: PipelineClient) -> None:
+def test_a_driver_declares_sends_heartbeats_and_is_fenced_after_its_end(client: PipelineClient) -> None:
     assert client.declare("flights", declaration("first", pipelines=["p"])).triggers == {"first": 1}
     assert client.heartbeat().desired_state == "run"
     client.complete(CompleteJob(state="succeeded"))

@@ -1,4 +1,4 @@
-"""What the execution API refuses: always a problem of a stable type, in words, with the protocol's version on it."""
+"""Refusals of the execution API: always a problem with a stable type, a text and the version of the protocol."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def registered(api: Api, kind: Any = "triggerer") -> dict[str, Any]:
     return answer
 
 
-def test_every_answer_names_the_version(api: Api) -> None:
+def test_every_answer_has_the_version_of_the_api(api: Api) -> None:
     response = api.ask("POST", "/execution/jobs", json=registration().model_dump())
     assert response.status_code == 200
     assert response.headers[VERSION_HEADER] == API_VERSION
@@ -66,24 +66,24 @@ def test_a_missing_version_is_refused(api: Api) -> None:
     # A token names its expiry: as an id it would differ between the workers of xdist.
     ids=["none", "nonsense", "the deployment key", "a token of another key"],
 )
-def test_only_a_token_of_this_api_opens_it(api: Api, token: str | None) -> None:
+def test_an_invalid_token_is_unauthorized(api: Api, token: str | None) -> None:
     response = api.ask("GET", "/execution/events/head", token=token)
     problem(response, 401, "unauthorized")
     assert response.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_token_of_another_database_is_worth_nothing(api: Api) -> None:
+def test_a_token_of_another_database_is_unauthorized(api: Api) -> None:
     registered(api)
     forged = Tokens(KEY, api.store.instance + 1).token(1, "triggerer")
     problem(api.ask("POST", "/execution/jobs/1/heartbeat", token=forged, json={}), 401, "unauthorized")
 
 
-def test_a_job_token_registers_nobody(api: Api) -> None:
+def test_a_job_token_cannot_register_a_job(api: Api) -> None:
     token = registered(api)["token"]
     problem(api.ask("POST", "/execution/jobs", token=token, json=registration().model_dump()), 401, "unauthorized")
 
 
-def test_a_job_acts_for_itself_only(api: Api) -> None:
+def test_a_job_cannot_act_for_another_job(api: Api) -> None:
     mine, other = registered(api), registered(api)
     for call in ("heartbeat", "complete"):
         path = f"/execution/jobs/{other['job_id']}/{call}"
@@ -99,17 +99,17 @@ def test_a_job_acts_for_itself_only(api: Api) -> None:
         ("triggerer", "/execution/runs", {"runs": []}),
     ],
 )
-def test_a_job_does_what_its_kind_does(api: Api, kind: str, path: str, body: dict[str, Any]) -> None:
+def test_a_call_for_another_kind_of_job_is_forbidden(api: Api, kind: str, path: str, body: dict[str, Any]) -> None:
     assert kind in problem(api.ask("POST", path, token=registered(api, kind)["token"], json=body), 403, "forbidden")["detail"]
 
 
-def test_another_project_is_not_the_jobs_to_declare(api: Api) -> None:
+def test_a_job_cannot_declare_another_project(api: Api) -> None:
     token = registered(api)["token"]
     response = api.ask("PUT", "/execution/projects/trains", token=token, json=declaration("first").model_dump())
     assert "trains" in problem(response, 403, "forbidden")["detail"]
 
 
-def test_a_job_that_ended_is_fenced(api: Api) -> None:
+def test_an_ended_job_is_fenced(api: Api) -> None:
     job = registered(api)
     assert api.ask("POST", f"/execution/jobs/{job['job_id']}/complete", token=job["token"], json={"state": "failed"}).status_code == 204
     problem(api.ask("POST", "/execution/triggers/load", token=job["token"], json={"capacity": 1}), 409, "fenced")
@@ -127,22 +127,22 @@ def test_a_job_that_ended_is_fenced(api: Api) -> None:
         ("/execution/triggers/x/failure", b'{"epoch": 1, "type": "a", "message": "b"}', "trigger_id"),
     ],
 )
-def test_what_is_not_valid_is_told_in_words(api: Api, path: str, content: bytes, names: str) -> None:
+def test_an_invalid_body_is_reported_with_the_field(api: Api, path: str, content: bytes, names: str) -> None:
     response = api.ask("POST", path, token=registered(api)["token"], content=content, headers=JSON)
     assert names in problem(response, 422, "invalid")["detail"]
 
 
 @pytest.mark.parametrize("query", ["after=-1", "limit=0", "limit=10000000", "format=xml", "to=x", f"after={2**63}"])
-def test_a_wrong_range_is_refused(api: Api, query: str) -> None:
+def test_an_invalid_range_of_the_log_is_refused(api: Api, query: str) -> None:
     problem(api.ask("GET", f"/execution/events?{query}", token=registered(api)["token"]), 422, "invalid")
 
 
-def test_what_is_not_here_is_not_found(api: Api) -> None:
+def test_unknown_paths_and_methods_are_refused(api: Api) -> None:
     problem(api.ask("GET", "/execution/nothing"), 404, "not-found")
     problem(api.ask("DELETE", "/execution/jobs"), 405, "not-allowed")
 
 
-def test_a_body_too_large_is_refused_whether_announced_or_not(api: Api) -> None:
+def test_a_large_body_is_refused_with_and_without_content_length(api: Api) -> None:
     token = registered(api)["token"]
     batch = EventBatch(epochs={1: 1}, events=[event("a", payload=json.dumps("x" * 100_000))]).model_dump_json().encode()
     for content in (batch, iter([batch[:50_000], batch[50_000:]])):

@@ -1,4 +1,4 @@
-"""Every call that changes data: a repetition changes nothing more, and a caller that may not make it changes nothing.
+"""Every call that changes data: a repetition changes nothing more, and an unauthorized caller changes nothing.
 
 The calls come from `headrace.wire.calls.execution`; this file has an example of each. A call without an example fails
 `test_every_call_that_changes_data_has_an_example`.
@@ -222,7 +222,7 @@ def refusals(example: Example) -> Iterator[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.call.name)
 @pytest.mark.slow
-def test_who_may_not_changes_nothing(scene: Scene, example: Example) -> None:
+def test_an_unauthorized_call_changes_nothing(scene: Scene, example: Example) -> None:
     for who, epoch, status in refusals(example):
         before = scene.everything()
         scene.api.clock.turn(0.1)
@@ -233,7 +233,7 @@ def test_who_may_not_changes_nothing(scene: Scene, example: Example) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.call.name)
 @pytest.mark.slow
-def test_a_replay_changes_no_more(scene: Scene, example: Example) -> None:
+def test_a_repeated_call_changes_nothing_more(scene: Scene, example: Example) -> None:
     first = sent(scene, example)
     assert first.is_success, first.text
     after = scene.everything()
@@ -242,7 +242,7 @@ def test_a_replay_changes_no_more(scene: Scene, example: Example) -> None:
     assert scene.everything() == after
 
 
-def test_a_registration_is_idempotent_and_takes_the_key(scene: Scene) -> None:
+def test_a_registration_is_idempotent_and_needs_the_deployment_key(scene: Scene) -> None:
     asked = registration().model_dump()
     before = scene.everything()
     assert scene.send("POST", "/execution/jobs", "owner triggerer", asked).status_code == UNAUTHORIZED
@@ -258,7 +258,7 @@ def test_every_call_that_changes_data_has_an_example() -> None:
     assert changing <= {example.call for example in EXAMPLES} | {calls.REGISTER_JOB}
 
 
-def test_calls_that_may_change_data_are_requests_that_http_does_not_repeat() -> None:
+def test_calls_that_change_data_do_not_use_get() -> None:
     assert not [call.name for call in calls.EXECUTION_CALLS if call.changes and call.method == "GET"]
     assert all(call.repeatable for call in calls.EXECUTION_CALLS), "clients repeat each call while the API is away"
 
@@ -279,7 +279,7 @@ READ_PARAMETERS: dict[str, int | str] = {"trigger_id": 2, "scope": "main", "run_
 
 
 @pytest.mark.parametrize("call", [call for call in calls.EXECUTION_CALLS if not call.changes], ids=lambda call: call.name)
-def test_a_call_that_only_reads_changes_nothing(scene: Scene, call: Call[Any, Any]) -> None:
+def test_a_read_call_changes_nothing(scene: Scene, call: Call[Any, Any]) -> None:
     kind = call.caller if call.caller in ("triggerer", "pipeline", "worker") else "pipeline"
     before = scene.everything()
     query = READ_QUERIES.get(call, {})

@@ -1,4 +1,4 @@
-"""Task runs over HTTP: real clients, a real server, a real database; and who may not."""
+"""Task runs over HTTP with real clients, a real server and a real database; access rights."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_run_is_started_claimed_deferred_resumed_and_finished(api: Api, worker
     assert admin.task_runs(limit=5, state="failed").runs == []
 
 
-def test_a_claim_whose_response_was_lost_is_answered_again(worker: JobClient, admin: TaskRunsClient) -> None:
+def test_a_repeated_claim_returns_the_runs_of_a_lost_response(worker: JobClient, admin: TaskRunsClient) -> None:
     for run_id in ("one", "two", "three"):
         start(admin, run_id)
     request = CLAIM.model_copy(update={"capacity": 2})
@@ -81,7 +81,7 @@ def test_a_claim_whose_response_was_lost_is_answered_again(worker: JobClient, ad
     assert {last.run_id, *running.running} == {"one", "two", "three"}
 
 
-def test_a_worker_that_asks_is_told_at_once(worker: JobClient, admin: TaskRunsClient) -> None:
+def test_a_waiting_claim_returns_new_runs_and_revocations_immediately(worker: JobClient, admin: TaskRunsClient) -> None:
     with ThreadPoolExecutor() as pool:
         asking = pool.submit(worker.request, calls.CLAIM_TASK_RUNS, CLAIM.model_copy(update={"wait": 20.0}))
         start(admin)
@@ -92,7 +92,7 @@ def test_a_worker_that_asks_is_told_at_once(worker: JobClient, admin: TaskRunsCl
 
 
 @pytest.mark.parametrize("kind", ["triggerer", "pipeline"])
-def test_only_workers_take_runs_and_any_job_starts_them(api: Api, kind: JobKind) -> None:
+def test_only_workers_claim_runs_and_any_job_starts_them(api: Api, kind: JobKind) -> None:
     with JobClient(api.url, key=KEY) as other:
         other.register(registration(kind))
         assert other.request(calls.START_TASK_RUN, StartRun(run_id="one", task="submit")).created
@@ -107,7 +107,7 @@ def test_only_workers_take_runs_and_any_job_starts_them(api: Api, kind: JobKind)
             assert refused.value.problem == "forbidden"
 
 
-def test_another_worker_and_another_project_get_nowhere(api: Api, worker: JobClient, admin: TaskRunsClient) -> None:
+def test_runs_are_protected_from_other_workers_and_other_projects(api: Api, worker: JobClient, admin: TaskRunsClient) -> None:
     start(admin)
     (run,) = worker.request(calls.CLAIM_TASK_RUNS, CLAIM).runs
     with JobClient(api.url, key=KEY) as other:
@@ -122,7 +122,7 @@ def test_another_worker_and_another_project_get_nowhere(api: Api, worker: JobCli
         assert refused.value.problem == "not-found"
 
 
-def test_people_need_the_key_to_change_anything(api: Api) -> None:
+def test_starting_and_cancelling_runs_needs_the_deployment_key(api: Api) -> None:
     with TaskRunsClient(api.url, key="another") as stranger:
         for ask in (lambda: start(stranger), lambda: stranger.cancel("one")):
             with pytest.raises(ApiRefused) as refused:
@@ -142,7 +142,7 @@ def test_people_need_the_key_to_change_anything(api: Api) -> None:
         {"waiting": {"trigger": {"classpath": "not a class; import os", "kwargs": {}}}},
     ],
 )
-def test_what_cannot_be_started_is_invalid_and_changes_nothing(api: Api, wrong: dict[str, Any]) -> None:
+def test_an_invalid_start_is_refused_and_starts_nothing(api: Api, wrong: dict[str, Any]) -> None:
     body = {"project": "flights", "run_id": "one", "task": "submit"} | wrong
     answer = api.ask("POST", "/api/v1/task-runs", content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert answer.status_code == 422

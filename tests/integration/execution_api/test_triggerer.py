@@ -1,4 +1,4 @@
-"""A triggerer's whole life over HTTP: its real client, a real server, a real database."""
+"""The calls of a triggerer from registration to completion, with its real client, a real server and a real database."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def epochs(client: TriggererApi, *names: str, job: RegisterJob | None = No
     return {lease.trigger_id: lease.epoch for lease in (await load_triggers(client, 100)).leases}
 
 
-async def test_a_triggerer_lives_works_and_ends(client: TriggererClient, api: Api) -> None:
+async def test_a_triggerer_registers_stores_events_and_completes(client: TriggererClient, api: Api) -> None:
     held = await epochs(client, "first", "second")
     assert held == {1: 1, 2: 1}
     workloads = Workloads.model_validate_json((await client.workloads([2, 1])).content).workloads
@@ -61,12 +61,12 @@ async def test_a_triggerer_lives_works_and_ends(client: TriggererClient, api: Ap
     assert api.store.log.head().head == 1
 
 
-async def test_a_replayed_registration_is_the_same_job(client: TriggererClient) -> None:
+async def test_a_repeated_registration_returns_the_same_job(client: TriggererClient) -> None:
     job = registration()
     assert await client.register(job) == await client.register(job)
 
 
-async def test_the_old_owner_is_fenced_when_its_lease_has_moved(client: TriggererClient, api: Api) -> None:
+async def test_the_previous_owner_of_a_lease_is_fenced(client: TriggererClient, api: Api) -> None:
     held = await epochs(client, "first")
     api.clock.turn(31)
     async with TriggererClient(api.url, key=KEY) as other:
@@ -82,7 +82,7 @@ async def test_the_old_owner_is_fenced_when_its_lease_has_moved(client: Triggere
     assert api.store.log.head().head == 1
 
 
-async def test_batches_sent_side_by_side_are_all_stored_once(client: TriggererClient, api: Api) -> None:
+async def test_concurrent_batches_are_all_stored_once(client: TriggererClient, api: Api) -> None:
     held = await epochs(client, "first")
     batches = [EventBatch(epochs=held, events=[event(f"{n}-{i}") for i in range(50)] + [event("shared")]) for n in range(20)]
     answers = await asyncio.gather(*(client.store(batch) for batch in batches))
@@ -99,19 +99,19 @@ async def test_a_wrong_key_is_refused(api: Api) -> None:
     assert "HEADRACE_KEY" in (refused.value.hint or "")
 
 
-async def test_calling_before_registering_is_refused_here(client: TriggererClient) -> None:
+async def test_the_client_refuses_calls_before_its_registration(client: TriggererClient) -> None:
     with pytest.raises(ApiRefused, match="not registered"):
         await client.heartbeat(Heartbeat())
 
 
-async def test_nobody_listening_is_told_as_unavailable() -> None:
+async def test_an_unreachable_api_server_is_unavailable() -> None:
     async with TriggererClient("http://127.0.0.1:1", key=KEY) as lonely:
         with pytest.raises(ApiUnavailable, match="cannot be reached") as unavailable:
             await lonely.register(registration())
     assert "headrace api" in (unavailable.value.hint or "")
 
 
-async def test_an_api_that_stops_is_unavailable_and_nothing_is_lost(client: TriggererClient, api: Api) -> None:
+async def test_a_stopping_api_server_is_unavailable(client: TriggererClient, api: Api) -> None:
     held = await epochs(client, "first")
     api.store.close()
     with pytest.raises(ApiUnavailable) as unavailable:
@@ -122,7 +122,7 @@ async def test_an_api_that_stops_is_unavailable_and_nothing_is_lost(client: Trig
 
 
 @pytest.mark.parametrize("api", ["sqlite"], indirect=True)
-async def test_a_full_disk_is_told_with_what_to_do(client: TriggererClient, api: Api) -> None:
+async def test_a_full_disk_is_reported_with_a_hint(client: TriggererClient, api: Api) -> None:
     held = await epochs(client, "first")
     api.store._database.write(lambda connection: connection.exec_driver_sql("PRAGMA max_page_count = 50").scalar_one())
     big = [event(f"{n}", payload='"' + "x" * 10_000 + '"') for n in range(100)]

@@ -1,4 +1,4 @@
-"""Whatever the body of a task raises or returns, the run has one end, and the worker goes on."""
+"""A run ends once, whatever the body of its task raises or returns, and the worker continues."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Working]:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_every_odd_body_has_an_end_and_the_next_run_is_done(working: Working, kind: str) -> None:
+def test_every_odd_body_ends_its_run_and_the_worker_executes_the_next(working: Working, kind: str) -> None:
     _, state, words = BODIES[kind]
     number = [*BODIES].index(kind)
     working.start("odd", f"odd-{number}", kind=kind)

@@ -15,7 +15,7 @@ from headrace.errors import StorageBusy
 
 
 @pytest.mark.parametrize(("ids", "is_offered"), [(("a",), True), (("a", "b"), True), (("a",), False)])
-async def test_a_cancellation_is_kept_where_an_event_cannot_be_given_back(
+async def test_a_cancellation_is_raised_even_if_the_event_cannot_be_unclaimed(
     ids: tuple[str, ...], is_offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.store.dialects.sqlite.BUSY_TIMEOUT_MS", 10)
@@ -58,7 +58,7 @@ async def test_a_cancellation_is_kept_where_an_event_cannot_be_given_back(
         assert handled == list(ids)
 
 
-async def test_an_event_whose_failure_cannot_be_stored_may_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_whose_failure_cannot_be_stored_is_handled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.store.dialects.sqlite.BUSY_TIMEOUT_MS", 10)
     path, event = tmp_path / "ordering.db", CausalEvent(id="a", occurred=datetime(2026, 1, 1, tzinfo=UTC))
 

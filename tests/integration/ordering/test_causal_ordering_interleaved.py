@@ -1,4 +1,4 @@
-"""Several homes of one scope in a database of one's own, in any order of steps: each event is handled once, after its leader.
+"""Several ordering stores of one scope in a user's database, with random steps: each event is handled once, after its leader.
 
 Their clocks are apart by up to two minutes, leases are over before handlers are, and handlers fail or are given back as chance has it.
 """
@@ -106,7 +106,7 @@ class Team:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_homes_whose_clocks_are_apart_hand_each_event_out_once(kind: str, tmp_path: Path) -> None:
+def test_stores_with_different_clocks_release_each_event_once(kind: str, tmp_path: Path) -> None:
     url = database_url(kind, tmp_path) if kind == "sqlite" else database_of(tmp_path, empty=True)
     for seed, chance in seeds(1, 12):
         team = Team(url, f"seed {seed}", history(chance), chance)

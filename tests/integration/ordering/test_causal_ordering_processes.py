@@ -1,4 +1,4 @@
-"""`CausalOrdering` over a database: what an event costs, and several processes that are killed while they handle."""
+"""`CausalOrdering` over a database: the transactions per event, and several processes that are killed during handling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def event(number: int, follows: int | None) -> CausalEvent:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-async def test_an_event_costs_one_transaction_and_two_if_it_had_to_wait(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_needs_one_transaction_or_two_after_a_wait(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = SqliteDriver if kind == "sqlite" else PostgresqlDriver
     commits = count()
     commit = connection._commit
@@ -83,7 +83,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-async def test_processes_that_are_killed_lose_nothing_and_repeat_only_what_was_in_hand(kind: str, tmp_path: Path) -> None:
+async def test_killed_processes_lose_no_event_and_repeat_at_most_one_each(kind: str, tmp_path: Path) -> None:
     """Processes, one of which is killed in a handler again and again: it repeats at most that one event each time."""
     url, chance = url_of(kind, tmp_path), random.Random(SEED)
     events = [event(n, n - 5 if n >= 5 else None) for n in range(EVENTS)]

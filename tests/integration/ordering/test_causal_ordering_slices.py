@@ -1,4 +1,4 @@
-"""`CausalOrdering` over a database: no transaction does more than a slice, whatever it releases, and a kill between two loses nothing."""
+"""`CausalOrdering` over a database: each transaction changes at most one slice, and a kill between two slices loses no event."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ class Consumer:
             self.handled.append(event.id)
 
 
-async def test_the_task_that_handled_a_leader_goes_on_with_all_of_its_followers(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_task_of_a_leader_handles_all_of_its_followers(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with CausalOrdering("s", url_of(kind, tmp_path), by_age=False) as ordering:
         consumer = Consumer(ordering)
         await ordering.offer([event(f"f{n}", "leader", FOLLOWERS - n) for n in range(FOLLOWERS)])
@@ -65,7 +63,7 @@ async def test_the_task_that_handled_a_leader_goes_on_with_all_of_its_followers(
     assert max(counted.changed) <= MOST_CHANGED, counted.changed
 
 
-async def test_the_task_that_handled_a_leader_goes_on_down_a_chain(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_task_of_a_leader_handles_a_chain_of_followers(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with CausalOrdering("s", url_of(kind, tmp_path), by_age=False) as ordering:
         consumer = Consumer(ordering)
         await ordering.offer([event(f"{n}", f"{n - 1}") for n in range(FOLLOWERS, 0, -1)])
@@ -75,7 +73,7 @@ async def test_the_task_that_handled_a_leader_goes_on_down_a_chain(kind: str, tm
     assert max(counted.changed) <= MOST_CHANGED, counted.changed
 
 
-async def test_two_leaders_that_are_released_at_once_each_get_all_of_their_followers(
+async def test_two_concurrent_leaders_each_release_all_of_their_followers(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Followers of the second wait behind those of the first, whose task stands still."""
@@ -91,7 +89,7 @@ async def test_two_leaders_that_are_released_at_once_each_get_all_of_their_follo
 
 
 @pytest.mark.parametrize("how", ["handle_ready", "get_lost_followers"])
-async def test_all_below_a_lost_leader_is_found(kind: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_followers_of_a_lost_leader_are_released(kind: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with CausalOrdering("s", url_of(kind, tmp_path), by_age=False, lookback=timedelta()) as ordering:
         consumer = Consumer(ordering)
         await ordering.offer([*(event(f"f{n}", "root", n) for n in range(FOLLOWERS)), event("root", "lost")])
@@ -141,7 +139,7 @@ async def test_a_long_cycle_is_released_in_slices(kind: str, tmp_path: Path, mon
     assert max(counted.changed) <= MOST_CHANGED, counted.changed
 
 
-async def test_a_clock_that_was_ahead_is_set_back_in_slices(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waits_from_a_clock_in_the_future_are_corrected_in_slices(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, ahead = url_of(kind, tmp_path), 86_400_000_000
     home = StandaloneOrderingStore(url, "s", ahead, by_age=False)
     for number in range(FOLLOWERS):

@@ -1,4 +1,4 @@
-"""A process builds its copy of a scope without the writers' lock: others write meanwhile, and the copy has what they wrote."""
+"""A process builds its copy of a scope without the writers' lock. Other processes write meanwhile, and the copy includes their writes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def while_built(monkeypatch: pytest.MonkeyPatch, work: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("which", ["own", "shared"])
-def test_others_write_while_a_copy_is_built_and_the_copy_follows(which: str, homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_includes_writes_during_its_construction(which: str, homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
     other, home = homes.own(), getattr(homes, which)()
     offer(other, *(f"f{n:03}" for n in range(WAITING)), leader="leader")
     pages = while_built(monkeypatch, lambda page: offer(other, f"later{page:03}", leader="leader"))
@@ -101,7 +101,7 @@ def test_others_write_while_a_copy_is_built_and_the_copy_follows(which: str, hom
     assert handled == ["leader", *(f"f{n:03}" for n in range(WAITING)), *(f"later{page:03}" for page in range(len(pages)))]
 
 
-def test_a_transaction_reads_no_more_than_a_few_rows_of_what_waits(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_reads_a_bounded_number_of_waiting_events(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
     other = homes.own()
     offer(other, *(f"f{n}" for n in range(WAITING)), leader="leader")
     home = homes.own()
@@ -115,7 +115,7 @@ def test_a_transaction_reads_no_more_than_a_few_rows_of_what_waits(homes: Homes,
 
 
 @pytest.mark.parametrize("which", ["own", "shared"])
-def test_a_copy_that_never_catches_up_is_built_in_the_transaction(which: str, homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_cannot_catch_up_is_built_in_the_transaction(which: str, homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others forget the journal between each two pages."""
     other, home = homes.own(), getattr(homes, which)()
     offer(other, *(f"f{n}" for n in range(WAITING)), leader="leader")
@@ -132,7 +132,7 @@ def test_a_copy_that_never_catches_up_is_built_in_the_transaction(which: str, ho
     assert len(claims) == 1 + WAITING + 2 * len(pages)
 
 
-def test_a_copy_whose_steps_are_gone_is_built_anew(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_rebuilt_after_its_journal_steps_were_pruned(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
     other, home = homes.own(), homes.own()
     offer(home, "one", leader="none")
     monkeypatch.setattr(replica, "MAX_JOURNAL_STEPS", 4)

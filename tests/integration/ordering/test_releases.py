@@ -1,4 +1,4 @@
-"""What is released, or set back, in slices, each a transaction of its own: a process that is killed between two loses none."""
+"""Releases and clock corrections in slices, each in its own transaction: a kill between two slices loses no event."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_kill_between_two_slices_loses_nothing(
         database.close()
 
 
-def test_postgresql_compares_no_event_of_the_scope_with_each_that_is_placed(tmp_path: Path) -> None:
+def test_postgresql_updates_positions_without_a_join_over_the_scope(tmp_path: Path) -> None:
     database = Database(database_url("postgresql", tmp_path))
     plans: list[str] = []
 

@@ -1,4 +1,4 @@
-"""An event has one position in a scope, whichever pipelines take it, whenever a trigger fires on it, and whatever happens to its runs."""
+"""An event has one position in a scope, in all pipelines, for late firings, and after failures of its runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def outcome(ordered: Ordered, number: int, **news: Any) -> RunReport:
     return RunReport.model_validate(given | news)
 
 
-def test_a_late_firing_brings_the_mark_too_and_leaders_first(api: Api, client: PipelineClient) -> None:
+def test_a_late_firing_releases_leaders_first_and_includes_the_marks(api: Api, client: PipelineClient) -> None:
     ids = api.triggers("a", "b")
     scope = Scope(client, first=("a", "micro"), second=("b", "micro"))
     api.feed([leg("d", ids["a"], follows="c"), leg("y", ids["a"], follows="x")])
@@ -67,26 +67,26 @@ def test_a_late_firing_brings_the_mark_too_and_leaders_first(api: Api, client: P
     assert (column(late.runs[0], "position"), column(late.runs[0], "mark")) == ([1, 2, 3], [None, None, "lost"])
 
 
-def test_an_event_from_before_the_scope_gets_a_position_once(api: Api, client: PipelineClient) -> None:
+def test_an_event_older_than_the_scope_gets_one_position(api: Api, client: PipelineClient) -> None:
     ids = api.triggers("a", "b")
     scope = Scope(client, first=("a", "micro"), second=("b", "micro"))
     api.feed([leg("1", ids["a"]), leg("2", ids["a"])])
     scope.hold("later", 3)
     api.feed([leg("3", ids["a"]), leg("2", ids["b"])])
-    assert [(run.pipeline, column(run, "position")) for run in told(scope)] == [("first", [1]), ("second", [2])]
+    assert [(run.pipeline, column(run, "position")) for run in runs_of(scope)] == [("first", [1]), ("second", [2])]
     third = Scope(client, first=("a", "micro"), second=("b", "micro"), third=("*", "micro"))
     third.hold("later")
     api.feed([leg("1", ids["b"])])
-    assert [(run.pipeline, column(run, "id"), column(run, "position")) for run in told(third)] == [("second", ["1"], [3])]
+    assert [(run.pipeline, column(run, "id"), column(run, "position")) for run in runs_of(third)] == [("second", ["1"], [3])]
 
 
-def told(scope: Scope) -> list[Any]:
+def runs_of(scope: Scope) -> list[Any]:
     ordered = scope.next()
     scope.told(ordered)
     return ordered.runs
 
 
-def test_a_scope_that_is_reset_counts_from_one(api: Api, client: PipelineClient) -> None:
+def test_a_reset_scope_numbers_positions_from_one(api: Api, client: PipelineClient) -> None:
     ids = api.triggers("a", "b")
     scope = Scope(client, first=("a", "micro"), second=("b", "micro"))
     api.feed([leg("1", ids["a"]), leg("2", ids["a"])])
@@ -97,11 +97,11 @@ def test_a_scope_that_is_reset_counts_from_one(api: Api, client: PipelineClient)
         other.register(RegisterJob(registration_id="another-pipeline", kind="pipeline", hostname="here", pid=1, project="flights"))
         anew = Scope(other, first=("a", "micro"), second=("b", "micro"))
         api.feed([leg("2", ids["b"])])
-        assert [(run.pipeline, column(run, "position")) for run in told(anew)] == [("first", [1]), ("second", [1])]
+        assert [(run.pipeline, column(run, "position")) for run in runs_of(anew)] == [("first", [1]), ("second", [1])]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_run_has_each_event_at_its_one_position(seed: int, api: Api, client: PipelineClient) -> None:
+def test_every_run_has_each_event_at_the_same_position(seed: int, api: Api, client: PipelineClient) -> None:
     world = World(Random(seed), api, client)
     for _ in range(STEPS):
         world.step()
@@ -197,7 +197,7 @@ class Stored:
 
 
 @pytest.mark.parametrize("spread", [1, 3, MAX_POSITION_SEQS // 2, MAX_POSITION_SEQS, 10 * MAX_POSITION_SEQS])
-def test_blocks_have_each_position_once_and_are_short(spread: int) -> None:
+def test_position_blocks_are_compact_and_have_each_position_once(spread: int) -> None:
     random = np.random.default_rng(7)
     seqs = random.permutation(np.arange(1, 2_001) * spread)
     marks = random.integers(0, 4, len(seqs)).astype(np.int8)

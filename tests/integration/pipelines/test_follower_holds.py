@@ -1,4 +1,4 @@
-"""Pipelines with `on_failure="hold"` against the real API, without a JVM: what follows a dead letter is held, all else goes on."""
+"""Pipelines with `on_failure="hold"` against the real API, without a JVM: followers of a dead letter are held, other events are not."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_followers_at_any_depth_wait_for_the_dead_letter(policy: Any, api: Api, 
     assert [key for key in driver.scope.state if key.startswith("held/")] == []
 
 
-def test_a_letter_that_is_discarded_releases_its_followers(api: Api, client: PipelineClient) -> None:
+def test_a_discarded_dead_letter_releases_its_followers(api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("a")["a"]
     driver = Driver(api, client, Scope(client, "hold", legs=("a", "micro")), lambda event: event.startswith("bad"))
     api.feed([leg("bad 1", trigger), leg("bad 2", trigger), leg("of both", trigger, follows="bad 1"), leg("2", trigger, follows="bad 2")])
@@ -140,7 +140,7 @@ def test_a_letter_that_is_discarded_releases_its_followers(api: Api, client: Pip
 
 
 @pytest.mark.parametrize("policy", ["micro", "each"])
-def test_a_pipeline_that_releases_from_now_on_takes_what_was_held_first(policy: Any, api: Api, client: PipelineClient) -> None:
+def test_a_change_to_release_runs_the_held_events_first(policy: Any, api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("a")["a"]
     driver = Driver(api, client, Scope(client, "hold", legs=("a", policy)), lambda event: event == "1")
     api.feed([leg("1", trigger), leg("2", trigger, follows="1"), leg("3", trigger, follows="2")])
@@ -152,7 +152,7 @@ def test_a_pipeline_that_releases_from_now_on_takes_what_was_held_first(policy: 
     assert (driver.done, driver.held()) == ({"legs": ["2", "3", "4"]}, 0)
 
 
-def test_what_a_removed_pipeline_held_is_handed_on(api: Api, client: PipelineClient) -> None:
+def test_held_events_of_a_removed_pipeline_are_released(api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("a")["a"]
     driver = Driver(api, client, Scope(client, "hold", legs=("a", "micro")), lambda event: event == "1")
     api.feed([leg("1", trigger), leg("2", trigger, follows="1"), leg("3", trigger, follows="2")])
@@ -165,7 +165,7 @@ def test_what_a_removed_pipeline_held_is_handed_on(api: Api, client: PipelineCli
 
 
 @pytest.mark.parametrize("page", [1, plan_pages.MAX_PAGE_BYTES])
-def test_a_run_that_failed_is_open_until_a_plan_takes_it_back(
+def test_a_failed_run_is_open_until_a_plan_takes_it_back(
     page: int, api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_pages, "MAX_PAGE_BYTES", page)
@@ -185,7 +185,7 @@ def test_a_run_that_failed_is_open_until_a_plan_takes_it_back(
 
 @pytest.mark.parametrize("policy", ["micro", "each"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_event_is_taken_once_after_its_leaders_or_held(seed: int, policy: Any, api: Api, client: PipelineClient) -> None:
+def test_each_event_is_processed_once_after_its_leaders_or_held(seed: int, policy: Any, api: Api, client: PipelineClient) -> None:
     World(Random(seed), api, client, policy).run()
 
 
@@ -271,7 +271,7 @@ class World:
                 self.driver.act("redrive", id)
 
 
-def test_a_run_has_no_more_events_than_a_batch_whatever_the_options_say(
+def test_a_run_has_at_most_the_events_of_a_batch_with_any_options(
     api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.pipeline.ordering.orderer.MAX_BATCH_EVENTS", 4)

@@ -1,4 +1,4 @@
-"""The ordering of a scope against the real API, without a JVM: what a plan hands to pipelines, and what it leaves for the next one."""
+"""The ordering of a scope against the real API, without a JVM: the runs of a plan and the state that it leaves for the next plan."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def held(ordered: Ordered) -> int:
 
 
 @pytest.mark.parametrize("recent", [0, 1_000_000])
-def test_what_waits_stays_in_the_log_and_comes_with_its_leader(
+def test_a_waiting_event_stays_in_the_log_and_is_released_with_its_leader(
     recent: int, api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.pipeline.ordering.recent_events.MAX_RECENT_BYTES", recent)
@@ -70,7 +70,7 @@ def test_what_waits_stays_in_the_log_and_comes_with_its_leader(
 
 
 @pytest.mark.parametrize("wrong", [-3_600, 3_600])
-def test_a_wrong_clock_of_the_api_gives_up_no_leader_early_and_none_late(tmp_path: Path, wrong: int) -> None:
+def test_a_wrong_clock_of_the_api_server_does_not_change_the_lookback(tmp_path: Path, wrong: int) -> None:
     clock = TurnedClock()
     with running_api(tmp_path, clock=clock) as api, PipelineClient(api.url, key=KEY) as client:
         client.register(RegisterJob(registration_id="the-pipeline", kind="pipeline", hostname="here", pid=1, project="flights"))
@@ -92,7 +92,7 @@ def test_a_wrong_clock_of_the_api_gives_up_no_leader_early_and_none_late(tmp_pat
         assert (scope.told(given_up), column(given_up.runs[0], "mark")) == ([("legs", ["f"])], ["lost"])
 
 
-def test_another_driver_goes_on_from_the_plan(api: Api, client: PipelineClient) -> None:
+def test_another_driver_continues_after_the_stored_plan(api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     scope = Scope(client, legs=("*", "micro"))
     api.feed([leg("b", trigger, follows="a"), leg("d", trigger, follows="c")])
@@ -107,7 +107,7 @@ def test_another_driver_goes_on_from_the_plan(api: Api, client: PipelineClient) 
     assert scope.next().runs == []
 
 
-def test_a_large_release_is_cut_into_runs_that_fit_in_memory(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_release_is_split_into_runs_of_bounded_size(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.pipeline.ordering.orderer.MAX_BATCH_BYTES", 2_000)
     monkeypatch.setattr("headrace.pipeline.ordering.recent_events.MAX_RECENT_BYTES", 0)
     trigger = api.triggers("legs.a")["legs.a"]
@@ -123,7 +123,7 @@ def test_a_large_release_is_cut_into_runs_that_fit_in_memory(api: Api, client: P
     assert [position for run in ordered.runs for position in column(run, "position")] == list(range(1, 22))
 
 
-def test_a_batch_ends_where_its_events_are_large(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_bounded_in_bytes(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.pipeline.log_reader.MAX_ID_BYTES", 100)
     monkeypatch.setattr("headrace.pipeline.log_reader.MAX_BATCH_BYTES", 1_200)
     trigger = api.triggers("legs.a")["legs.a"]
@@ -136,7 +136,7 @@ def test_a_batch_ends_where_its_events_are_large(api: Api, client: PipelineClien
     assert [ids for _, ids in runs] == [["0", "1"], ["2", "3"], ["one larger than a batch"], ["last"]]
 
 
-def test_a_firing_that_comes_after_its_event_was_handled_brings_it_to_those_who_had_it_not(api: Api, client: PipelineClient) -> None:
+def test_a_late_firing_runs_a_handled_event_only_in_new_pipelines(api: Api, client: PipelineClient) -> None:
     ids = api.triggers("legs.a", "legs.b", "other")
     scope = Scope(client, legs=("legs.*", "micro"), others=("other", "micro"))
     api.feed([leg("1", ids["legs.a"]), leg("2", ids["legs.a"])])
@@ -150,7 +150,7 @@ def test_a_firing_that_comes_after_its_event_was_handled_brings_it_to_those_who_
     assert scope.told(scope.next()) == []
 
 
-def test_a_firing_on_an_event_that_waits_comes_with_it(api: Api, client: PipelineClient) -> None:
+def test_a_firing_on_a_waiting_event_is_released_with_the_event(api: Api, client: PipelineClient) -> None:
     ids = api.triggers("legs.a", "other")
     scope = Scope(client, legs=("legs.*", "micro"), others=("other", "micro"))
     api.feed([leg("b", ids["legs.a"], follows="a")])
@@ -168,7 +168,7 @@ def test_a_plan_has_a_bounded_number_of_runs(client: PipelineClient) -> None:
     assert Scope(client, legs=("*", "micro")).orderer.max_events == 20_000
 
 
-def test_windows_and_debounces_hold_every_event_over_restarts(api: Api, client: PipelineClient) -> None:
+def test_windows_and_debounces_keep_held_events_over_restarts(api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     scope = Scope(client, each=("*", "each"), three=("*", Window(3)), quiet=("*", Debounce(seconds=2)))
     api.feed([leg("1", trigger), leg("2", trigger)])
@@ -187,7 +187,7 @@ def test_windows_and_debounces_hold_every_event_over_restarts(api: Api, client: 
     assert (held(third), scope.state.keys() >= {"held/1/times"}, any(key.startswith("held/2/") for key in scope.state)) == (1, True, False)
 
 
-def test_what_is_held_for_a_removed_pipeline_is_handed_on_at_once(api: Api, client: PipelineClient) -> None:
+def test_held_events_of_a_removed_pipeline_are_released_by_the_next_plan(api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     scope = Scope(client, three=("*", Window(3)))
     api.feed([leg("1", trigger), leg("2", trigger)])
@@ -202,7 +202,7 @@ def test_what_is_held_for_a_removed_pipeline_is_handed_on_at_once(api: Api, clie
 
 
 @pytest.mark.parametrize("policy", ["micro", "each"])
-def test_what_is_held_goes_at_once_when_the_window_is_given_up(policy: BatchPolicy, api: Api, client: PipelineClient) -> None:
+def test_held_events_are_released_when_the_pipeline_drops_its_window(policy: BatchPolicy, api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     scope = Scope(client, legs=("*", Window(5)))
     api.feed([leg("1", trigger), leg("2", trigger)])
@@ -215,7 +215,7 @@ def test_what_is_held_goes_at_once_when_the_window_is_given_up(policy: BatchPoli
     assert len(told) == (1 if policy == "micro" else 3)
 
 
-def test_a_dead_letter_that_is_redriven_comes_once_to_its_own_pipeline(api: Api, client: PipelineClient) -> None:
+def test_a_redriven_dead_letter_runs_once_in_its_own_pipeline(api: Api, client: PipelineClient) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     scope = Scope(client, legs=("*", "micro"), others=("*", "micro"))
     api.feed([leg("1", trigger), leg("2", trigger), leg("3", trigger)])
@@ -239,9 +239,7 @@ def test_a_dead_letter_that_is_redriven_comes_once_to_its_own_pipeline(api: Api,
         (2, [("legs", ["2", "3"]), ("others", ["2"])]),
     ],
 )
-def test_a_new_scope_leaves_alone_what_was_given_again_before_it(
-    asked: int | None, first: list[Any], api: Api, client: PipelineClient
-) -> None:
+def test_a_new_scope_ignores_earlier_redrives(asked: int | None, first: list[Any], api: Api, client: PipelineClient) -> None:
     ids = api.triggers("legs.a", "other", "third")
     scope = Scope(client, legs=("legs.*", "micro"), others=("other", "micro"), thirds=("third", "micro"))
     api.feed([leg("1", ids["legs.a"]), leg("2", ids["legs.a"]), leg("3", ids["legs.a"])])
@@ -260,7 +258,7 @@ def test_a_new_scope_leaves_alone_what_was_given_again_before_it(
     assert scope.told(scope.next()) == [("thirds", ["2"]), ("legs/again5", ["1"])]
 
 
-def test_many_events_are_picked_in_portions(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_read_by_seq_in_pages(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in ("PAGE_ROWS", "MAX_REQUESTED_EVENTS"):
         monkeypatch.setattr(f"headrace.pipeline.log_reader.{size}", 4)
     trigger = api.triggers("legs.a")["legs.a"]
@@ -290,7 +288,7 @@ def test_events_held_by_an_earlier_policy_are_planned_in_bounded_runs(
     assert sizes == [[("singles", 1)] * 10 + [("together", 20), ("together", 5)], [("singles", 1)] * 10, [("singles", 1)] * 5]
 
 
-def test_a_batch_is_bounded_whatever_the_options_say(client: PipelineClient) -> None:
+def test_a_batch_is_bounded_with_any_options(client: PipelineClient) -> None:
     scope = Scope(client, legs=("*", "micro"))
     scope.max_rows = 10**9
     scope.start()
@@ -298,7 +296,7 @@ def test_a_batch_is_bounded_whatever_the_options_say(client: PipelineClient) -> 
 
 
 @pytest.mark.slow
-def test_a_plan_of_any_number_of_events_is_stored(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_of_many_events_is_stored(api: Api, client: PipelineClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """400,000 events wait for one leader, and are released at once, to pipelines that take different ones of them."""
     monkeypatch.setattr("headrace.pipeline.ordering.orderer.MAX_BATCH_EVENTS", 300_000)
     trigger, other = api.triggers("legs.a", "legs.b").values()

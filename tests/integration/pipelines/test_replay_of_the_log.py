@@ -1,4 +1,4 @@
-"""A task of a replay reads its stretch of the log from the api, without a JVM."""
+"""A task of a replay reads its range of the log from the API server, without a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.pipelines.kit import KEY, leg, running_api
 from support.processes.store import registration
 
 
-def test_events_that_retention_deletes_before_they_are_read_are_told_of(tmp_path: Path) -> None:
+def test_pruning_of_unread_events_fails_the_replay(tmp_path: Path) -> None:
     with running_api(tmp_path) as api, PipelineClient(api.url, key=KEY) as client:
         client.register(registration("pipeline"))
         token = tmp_path / "token"

@@ -57,7 +57,7 @@ def run(project: Project, *steps: Any, **options: Any) -> ProjectResult:
     return run_project(project, *steps, pipelines=False, **options)
 
 
-def test_watches_fire_with_their_envelope_on_values_texts_and_bytes() -> None:
+def test_watches_extract_their_envelope_from_values_texts_and_bytes() -> None:
     project = Project("orders")
     project.watch("new", FEED, match={"state": ["new"]}, id="$.n", type="order", subject="$.who")
     project.watch("all", FEED, id="$.n", type="order", subject="$.who")
@@ -84,7 +84,7 @@ def test_unusable_raw_events_become_dead_letters() -> None:
     assert result.rejected == []
 
 
-def test_a_python_trigger_fires_skips_rejects_and_gives_up() -> None:
+def test_a_python_trigger_fires_skips_rejects_and_fails() -> None:
     seen = []
 
     def answer(raw: RawEvent) -> Any:
@@ -112,7 +112,7 @@ def test_a_python_trigger_fires_skips_rejects_and_gives_up() -> None:
     assert result.rejected == [kinds["rejected"]]
 
 
-def test_a_stream_of_a_users_own_gets_values_as_they_are() -> None:
+def test_a_custom_stream_passes_values_unchanged() -> None:
     given: list[Any] = [{"n": 1}, ("pair", 2), object()]
     seen: list[Any] = []
     project = Project("orders")
@@ -169,7 +169,7 @@ def test_streams_are_named_by_a_trigger_or_their_key(tmp_path: Path) -> None:
         run(project, {"other": []})
 
 
-def test_a_trigger_that_polls_alone_runs_for_a_number_of_events() -> None:
+def test_a_trigger_that_polls_alone_runs_for_the_requested_number_of_events() -> None:
     class Ticks(BaseEventTrigger):
         def serialize(self) -> tuple[str, dict[str, Any]]:
             return "tests.Ticks", {}
@@ -197,7 +197,7 @@ def test_a_trigger_that_does_not_answer_ends_the_run_at_the_deadline() -> None:
         run(project, [{"n": 1}], timeout=0.2)
 
 
-def test_a_filter_that_swallows_its_cancellation_ends_the_run_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_suppresses_its_cancellation_is_named_in_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     class Deaf(Reads):
         async def handle(self, raw: Any) -> Any:
             for _ in range(2):
@@ -223,13 +223,13 @@ def test_an_error_of_a_cleanup_is_raised() -> None:
         run(project, [])
 
 
-async def test_it_can_be_called_while_an_event_loop_runs() -> None:
+async def test_run_project_works_inside_a_running_event_loop() -> None:
     project = Project("orders")
     project.watch("all", FEED, id="$.n")
     assert ids(run(project, [{"n": 1}])) == ["1"]
 
 
-def test_a_project_file_can_be_given(tmp_path: Path) -> None:
+def test_run_project_accepts_a_project_file(tmp_path: Path) -> None:
     text = "from headrace import Directory, Project\nproject = Project('shop')\nproject.watch('orders', Directory('inbox'), id='$.n')\n"
     (tmp_path / "project.py").write_text(text)
     result = run_project(tmp_path / "project.py", [{"n": 1}], pipelines=False)

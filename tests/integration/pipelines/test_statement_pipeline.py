@@ -1,4 +1,4 @@
-"""Statements sent to PostgreSQL together: each has its own result, an error is the first that happened, and the connection goes on."""
+"""Statements sent to PostgreSQL in a pipeline: each has its own result, the first error is raised, and the connection stays usable."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def pipeline(tmp_path: Path) -> Iterator[StatementPipeline]:
         yield StatementPipeline(connection)
 
 
-def test_values_come_back_as_they_were_given(pipeline: StatementPipeline) -> None:
+def test_values_are_returned_unchanged(pipeline: StatementPipeline) -> None:
     names = "%(n)s, %(large)s, %(text)s::text, %(raw)s, %(none)s::text, %(keys)s::bytea[], %(flag)s::boolean, %(n)s"
     for _ in range(2):
         assert pipeline.execute(f"SELECT {names}", VALUES).all() == [(7, 2**62, "å", b"\x00\xff", None, [b"a", b"\\"], True, 7)]
 
 
-def test_more_statements_than_are_queued_have_their_results_in_order(pipeline: StatementPipeline) -> None:
+def test_more_statements_than_the_queue_limit_have_ordered_results(pipeline: StatementPipeline) -> None:
     results = [pipeline.execute("SELECT %(n)s + 1", {"n": n}) for n in range(3 * MAX_QUEUED_STATEMENTS)]
     assert [result.all() for result in results] == [[(n + 1,)] for n in range(3 * MAX_QUEUED_STATEMENTS)]
 
 
-def test_the_first_error_is_raised_and_nothing_of_its_transaction_stays(pipeline: StatementPipeline) -> None:
+def test_the_first_error_is_raised_and_its_transaction_is_rolled_back(pipeline: StatementPipeline) -> None:
     pipeline.execute("CREATE TABLE numbers (n bigint PRIMARY KEY)", {})
     pipeline.sync()
     first = pipeline.execute("INSERT INTO numbers VALUES (%(n)s)", {"n": 1})
@@ -47,7 +47,7 @@ def test_the_first_error_is_raised_and_nothing_of_its_transaction_stays(pipeline
     pipeline.sync()
 
 
-def test_a_statement_that_could_not_be_prepared_is_prepared_again(pipeline: StatementPipeline) -> None:
+def test_a_statement_is_prepared_again_after_a_failure(pipeline: StatementPipeline) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable):
         pipeline.execute("SELECT n FROM later", {}).all()
     with pytest.raises(psycopg.errors.UndefinedTable):

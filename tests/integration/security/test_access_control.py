@@ -1,4 +1,4 @@
-"""What must not come in: other names, other sites' pages, readers from outside without a token; and what every answer tells a browser."""
+"""Access control: host names, cross-origin requests, readers from outside without a token; and the security headers of answers."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def token(api: Api, scope: Any = "read") -> str:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "", "localhost@evil.example", "[::1", "2130706433"]
 )
-def test_a_name_that_was_made_to_lead_here_reads_nothing(api: Api, host: str) -> None:
+def test_a_rebound_host_name_is_refused(api: Api, host: str) -> None:
     for path in ("/", "/api/v1/status", "/execution/events/head", "/metrics", "/healthz"):
         assert slug(api.ask("GET", path, headers={"Host": host})) == (421, "wrong-host")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8642", "LOCALHOST", "[::1]:8642", "localhost."])
-def test_the_names_of_loopback_are_known(api: Api, host: str) -> None:
+def test_host_names_of_loopback_are_accepted(api: Api, host: str) -> None:
     assert api.ask("GET", "/api/v1/status", token=None, headers={"Host": host}).status_code == 200
 
 
-def test_from_outside_any_name_leads_here_until_some_are_given() -> None:
+def test_an_exposed_server_accepts_any_host_name_unless_some_are_configured() -> None:
     assert NetworkExposure(outside=True).knows("anything.example:80")
     named = NetworkExposure(outside=True, hosts=frozenset({"headrace.example"}))
     assert named.knows("Headrace.example:443")
@@ -69,13 +69,13 @@ def test_from_outside_any_name_leads_here_until_some_are_given() -> None:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_a_page_of_another_site_changes_nothing_even_with_the_key(api: Api, headers: dict[str, str]) -> None:
+def test_cross_origin_changes_are_refused_even_with_the_key(api: Api, headers: dict[str, str]) -> None:
     for method, path in (("PUT", "/api/v1/variables/x"), ("POST", "/api/v1/dead-letters/discard"), ("POST", "/login")):
         assert slug(api.ask(method, path, json={"value": "1"}, headers=headers)) == (403, "cross-origin")
     assert api.ask("PUT", "/api/v1/variables/x", json={"value": "1"}, headers={"Origin": api.url}).status_code == 204
 
 
-def test_every_answer_tells_a_browser_what_not_to_do(api: Api) -> None:
+def test_every_answer_has_security_headers(api: Api) -> None:
     for path in ("/", "/api/v1/status", "/api/v1/nothing", "/login", "/metrics"):
         headers = api.ask("GET", path).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -84,7 +84,7 @@ def test_every_answer_tells_a_browser_what_not_to_do(api: Api) -> None:
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-def test_on_loopback_looking_needs_nothing(api: Api) -> None:
+def test_reading_on_loopback_needs_no_token(api: Api) -> None:
     for path in ("/", "/api/v1/status", "/api/v1/connections", "/metrics"):
         assert api.ask("GET", path, token=None).status_code == 200
 
@@ -96,7 +96,7 @@ def every_get(api: Api) -> list[str]:
     return [path.replace("{", "").replace("}", "") for path in paths] + ["/", "/api/openapi.json", "/static/page.js"]
 
 
-def test_from_outside_nothing_is_shown_without_a_token(outside: Api) -> None:
+def test_reading_from_outside_needs_a_token(outside: Api) -> None:
     for path in every_get(outside):
         if path != "/healthz":
             assert slug(outside.ask("GET", path, token=None)) == (401, "unauthorized"), path
@@ -105,14 +105,14 @@ def test_from_outside_nothing_is_shown_without_a_token(outside: Api) -> None:
         assert slug(outside.ask("GET", "/api/v1/status", token=bad)) == answer
 
 
-def test_from_outside_a_reader_looks_and_changes_nothing(outside: Api) -> None:
+def test_a_read_token_from_outside_reads_but_cannot_change(outside: Api) -> None:
     for good in (token(outside), token(outside, "admin"), KEY):
         assert outside.ask("GET", "/api/v1/status", token=good).status_code == 200
     assert slug(outside.ask("PUT", "/api/v1/variables/x", token=token(outside), json={"value": "1"})) == (403, "forbidden")
     assert outside.ask("GET", "/healthz", token=None).status_code == 200
 
 
-def test_every_machine_route_needs_credentials(outside: Api) -> None:
+def test_every_execution_route_needs_credentials(outside: Api) -> None:
     described = outside.ask("GET", "/execution/openapi.json").json()
     asked = 0
     for path, item in described["paths"].items():
@@ -125,7 +125,7 @@ def test_every_machine_route_needs_credentials(outside: Api) -> None:
     assert asked > 12
 
 
-def test_the_cookie_of_the_login_page_looks_and_changes_nothing(outside: Api) -> None:
+def test_the_login_cookie_reads_but_cannot_change(outside: Api) -> None:
     sent = outside.http.get("/", headers={"Accept": "text/html"})
     assert (sent.status_code, sent.headers["location"]) == (303, "/login")
     for wrong in ("nonsense", "", KEY, token(outside)[:-2]):
@@ -144,7 +144,7 @@ def test_the_cookie_of_the_login_page_looks_and_changes_nothing(outside: Api) ->
 
 
 @pytest.mark.browser
-async def test_a_browser_comes_in_through_the_login_page(outside: Api) -> None:
+async def test_a_browser_logs_in_on_the_login_page(outside: Api) -> None:
     async with looking() as look:
         await look.page.goto(outside.url)
         assert look.page.url.endswith("/login")
@@ -168,7 +168,7 @@ def paths_of(routes: Iterable[BaseRoute]) -> set[str]:
     return paths
 
 
-def test_routes_are_found_by_the_description_and_none_beside_it(api: Api) -> None:
+def test_the_openapi_documents_describe_all_routes(api: Api) -> None:
     """A route that is in no description would escape the tests above."""
     from headrace.api.app import create_app
 
@@ -179,12 +179,12 @@ def test_routes_are_found_by_the_description_and_none_beside_it(api: Api) -> Non
     assert others <= {"/", "/static/{name}", "/login", "/api/openapi.json"}
 
 
-def test_a_path_that_climbs_finds_nothing(api: Api) -> None:
+def test_a_static_path_outside_the_folder_is_not_found(api: Api) -> None:
     for name in ("..%2f..%2fsettings.py", "%2e%2e/app.py", "....//app.py", "page.html%00", "/etc/passwd", "..\\app.py"):
         assert api.http.get(f"/static/{name}").status_code == 404
 
 
-def test_no_folder_of_this_machine_shows_in_an_answer(api: Api, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_answers_do_not_contain_local_folders(api: Api, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = str(Path(tmp_path_factory.getbasetemp()))
     for path in ("/api/v1/status", "/healthz", "/api/v1/nothing", "/execution/nothing", "/api/v1/events/99999999999999999999"):
         assert folder not in api.ask("GET", path).text

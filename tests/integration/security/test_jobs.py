@@ -1,4 +1,4 @@
-"""What a job must not do: see or change what another holds, act under an old epoch, declare what is no class, send too much."""
+"""Calls that a job must not make: access to leases of another job, stale epochs, invalid declarations, bodies above the limit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Job:
         return self.api.ask(method, path, token=self.token, json=body)
 
 
-def test_arguments_are_for_the_job_that_holds_the_lease(api: Api) -> None:
+def test_only_the_holder_of_a_lease_reads_the_arguments(api: Api) -> None:
     owner, other = Job(api, "one", api_key=SECRET), Job(api, "two")
     path, asked = "/execution/triggers/workloads", {"trigger_ids": [owner.trigger]}
     assert owner.ask("POST", path, asked).json()["workloads"][0]["kwargs"] == {"api_key": SECRET}
@@ -54,7 +54,7 @@ def test_arguments_are_for_the_job_that_holds_the_lease(api: Api) -> None:
         assert SECRET not in api.ask("GET", shown).text
 
 
-def test_another_jobs_triggers_are_not_to_be_changed(api: Api) -> None:
+def test_a_job_cannot_change_triggers_of_another_job(api: Api) -> None:
     owner, other = Job(api, "three"), Job(api, "four")
     epoch = owner.leases[owner.trigger]
     assert slug(other.ask("POST", f"/execution/triggers/{owner.trigger}/failure", FAILED | {"epoch": epoch})) == (409, "fenced")
@@ -70,7 +70,7 @@ def test_another_jobs_triggers_are_not_to_be_changed(api: Api) -> None:
     assert "forged" not in api.ask("GET", "/api/v1/events").text
 
 
-def test_an_old_epoch_changes_nothing(api: Api) -> None:
+def test_a_stale_epoch_is_fenced(api: Api) -> None:
     owner = Job(api, "five")
     stale = owner.leases[owner.trigger] - 1
     assert slug(owner.ask("POST", f"/execution/triggers/{owner.trigger}/failure", FAILED | {"epoch": stale})) == (409, "fenced")
@@ -96,21 +96,21 @@ CLASSPATHS = [
 
 
 @pytest.mark.parametrize("classpath", CLASSPATHS)
-def test_what_is_no_class_path_is_refused_unseen(api: Api, classpath: str) -> None:
+def test_an_invalid_class_path_is_refused(api: Api, classpath: str) -> None:
     made = api.ask("POST", "/execution/jobs", json=registration(project="six").model_dump()).json()
     declared = declaration("mine").model_dump()
     declared["triggers"][0]["classpath"] = classpath
     assert slug(api.ask("PUT", "/execution/projects/six", token=made["token"], json=declared)) == (422, "invalid")
 
 
-def test_a_body_is_not_read_from_somebody_unknown(api: Api) -> None:
+def test_an_unauthenticated_body_is_not_parsed(api: Api) -> None:
     for token in (None, "nonsense"):
         headers = {"Content-Type": "application/json"}
         response = api.ask("POST", "/execution/triggers/events", token=token, content=b"{" * 100_000, headers=headers)
         assert slug(response) == (401, "unauthorized")
 
 
-def test_more_than_a_body_may_hold_is_refused_and_changes_nothing(api: Api) -> None:
+def test_a_body_above_the_size_limit_is_refused_and_changes_nothing(api: Api) -> None:
     job = Job(api, "seven")
     big = {"id": "big", "source": "s", "type": "t", "payload": json.dumps("x" * 300_000), "firings": [job.trigger]}
     assert slug(job.ask("POST", "/execution/triggers/events", {"epochs": job.leases, "events": [big]})) == (413, "too-large")
@@ -118,7 +118,7 @@ def test_more_than_a_body_may_hold_is_refused_and_changes_nothing(api: Api) -> N
     assert slug(api.ask("PUT", "/api/v1/variables/big", json={"value": "x" * 70_000})) == (422, "invalid")
 
 
-def test_a_value_that_is_not_valid_is_not_told_back(api: Api) -> None:
+def test_the_error_for_an_invalid_secret_does_not_contain_it(api: Api) -> None:
     for path, body in (
         ("/api/v1/variables/x", {"value": SECRET, "more": SECRET}),
         ("/api/v1/variables/x", {"value": [SECRET]}),
@@ -133,13 +133,13 @@ def test_a_value_that_is_not_valid_is_not_told_back(api: Api) -> None:
 
 
 @pytest.mark.parametrize("called", ["..%2f..%2fkey", "%2e%2e%2fkey", "....//key", "%00", "trigger-1-job-1.log%2f..%2f..%2fkey", "a" * 5000])
-def test_a_log_that_climbs_is_not_found(api: Api, called: str) -> None:
+def test_a_log_name_outside_the_folder_is_not_found(api: Api, called: str) -> None:
     for kind in ("triggers", "runs"):
         response = api.ask("GET", f"/api/v1/logs/{kind}/{called}")
         assert response.status_code in (404, 409, 422), response.text
 
 
-def test_a_job_that_says_its_logs_are_elsewhere_is_refused_what_is_no_place(api: Api) -> None:
+def test_a_registration_with_an_invalid_log_url_is_refused(api: Api) -> None:
     for url in ("file:///etc/passwd", "http://127.0.0.1:80/x", "gopher://a:1", "http://a:1@b:2", "http://a:99999999"):
         asked = registration().model_dump() | {"log_url": url}
         assert slug(api.ask("POST", "/execution/jobs", json=asked)) == (422, "invalid")

@@ -1,4 +1,4 @@
-"""What others named, where people and programs read it: never an order to a terminal, a second line of a log, or a piece of SQL."""
+"""Untrusted names in output: no terminal escapes, no extra log lines, no SQL; and masked secrets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def logged(*, as_json: bool) -> io.StringIO:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_a_value_to_the_database_whatever_it_says(api: Api, name: str) -> None:
+def test_names_with_sql_are_stored_as_plain_values(api: Api, name: str) -> None:
     with api.store.reading() as connection:
         before = connection.exec_driver_sql("SELECT count(*) FROM triggers").scalar_one()
     for path in ("/api/v1/events", "/api/v1/runs", "/api/v1/audit"):
@@ -76,14 +76,14 @@ def test_a_name_is_a_value_to_the_database_whatever_it_says(api: Api, name: str)
     assert kept == name
 
 
-def test_what_is_no_name_of_a_secret_is_refused(api: Api) -> None:
+def test_an_invalid_name_of_a_secret_is_refused(api: Api) -> None:
     for name in ("a b", "x;y", "%27", "a%2f..%2fb", "%00", "é"):
         assert api.ask("PUT", f"/api/v1/variables/{name}", json={"value": "1"}).status_code in (404, 422)
 
 
 @pytest.mark.usefixtures("_masked")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_log_line_is_one_line_and_orders_nothing(name: str) -> None:
+def test_a_log_line_has_one_line_and_no_control_characters(name: str) -> None:
     for as_json in (True, False):
         stream = logged(as_json=as_json)
         structlog.get_logger("x").warning(f"started {name}", trigger=name, nested={"name": name})
@@ -96,7 +96,7 @@ def test_a_log_line_is_one_line_and_orders_nothing(name: str) -> None:
 
 @pytest.mark.usefixtures("_masked")
 @pytest.mark.parametrize("as_json", [True, False])
-def test_secrets_are_in_no_line_and_no_traceback(as_json: bool) -> None:
+def test_secrets_are_masked_in_log_lines_and_tracebacks(as_json: bool) -> None:
     secret = 'pa"ss\\wörd-9'
     mask.add([secret, "line one of a key\nline two of a key"])
     stream = logged(as_json=as_json)
@@ -113,7 +113,7 @@ def test_secrets_are_in_no_line_and_no_traceback(as_json: bool) -> None:
     assert [form for form in (*forms, "neverfetched", "line two") if form in text] == []
 
 
-def test_the_command_line_orders_a_terminal_nothing(tmp_path: Path) -> None:
+def test_the_command_line_prints_no_terminal_escapes_from_names(tmp_path: Path) -> None:
     with serving(tmp_path) as api:
         owner = holder(api.store)
         api.store.projects.declare(owner.job_id, "flights", declaration(*NAMES))

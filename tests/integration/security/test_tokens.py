@@ -1,4 +1,4 @@
-"""Tokens that must open nothing: forged, expired, of another database, of another scope, of a job that is over."""
+"""Tokens that must be refused: forged, expired, revoked, of another database, of another scope, of an ended job."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def forgeries(token: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("how", forgeries(Tokens(KEY, 1).token(1, "triggerer")))
-def test_a_forged_token_opens_nothing(api: Api, how: str) -> None:
+def test_a_forged_token_is_unauthorized(api: Api, how: str) -> None:
     forged = forgeries(registered(api)["token"])[how]
     problem(api.ask("POST", "/execution/jobs/1/heartbeat", token=forged, json={}), 401, "unauthorized")
     problem(api.ask("PUT", "/api/v1/variables/x", token=forged, json={"value": "1"}), 401, "unauthorized")
 
 
 @pytest.mark.parametrize("missing", ["sub", "scope", "aud", "exp"])
-def test_a_token_that_lacks_a_claim_opens_nothing_though_it_is_signed(api: Api, missing: str) -> None:
+def test_a_signed_token_without_a_required_claim_is_unauthorized(api: Api, missing: str) -> None:
     tokens = tokens_of(api)
     claims = claims_of(tokens.token(1, "triggerer"))
     del claims[missing]
@@ -101,13 +101,13 @@ def test_a_token_that_lacks_a_claim_opens_nothing_though_it_is_signed(api: Api, 
     problem(api.ask("GET", "/execution/events/head", token=signed), 401, "unauthorized")
 
 
-def test_a_token_of_another_database_opens_nothing(api: Api) -> None:
+def test_a_token_of_another_database_is_unauthorized(api: Api) -> None:
     registered(api)
     other = Tokens(KEY, api.store.instance + 1, api.clock).token(1, "triggerer")
     problem(api.ask("POST", "/execution/jobs/1/heartbeat", token=other, json={}), 401, "unauthorized")
 
 
-def test_an_expired_token_opens_nothing_however_often_it_was_good(turned: Api) -> None:
+def test_an_expired_token_is_refused_after_earlier_use(turned: Api) -> None:
     job = registered(turned)
     path = f"/execution/jobs/{job['job_id']}/heartbeat"
     assert turned.ask("POST", path, token=job["token"], json={}).status_code == 200
@@ -118,7 +118,7 @@ def test_an_expired_token_opens_nothing_however_often_it_was_good(turned: Api) -
     assert "registration id" in body["hint"]
 
 
-def test_heartbeats_bring_the_next_token_when_half_its_life_is_over(turned: Api) -> None:
+def test_heartbeats_return_a_new_token_after_half_its_lifetime(turned: Api) -> None:
     job = registered(turned)
     path = f"/execution/jobs/{job['job_id']}/heartbeat"
     token = job["token"]
@@ -130,7 +130,7 @@ def test_heartbeats_bring_the_next_token_when_half_its_life_is_over(turned: Api)
     assert claims_of(token)["sub"] == str(job["job_id"])
 
 
-def test_a_token_dies_with_its_job(api: Api) -> None:
+def test_a_token_is_fenced_after_the_end_of_its_job(api: Api) -> None:
     job = registered(api)
     api.store.jobs.complete(job["job_id"], CompleteJob(state="succeeded"))
     for path in ("/execution/connections/warehouse", "/execution/variables/x", "/execution/events/head"):
@@ -138,7 +138,7 @@ def test_a_token_dies_with_its_job(api: Api) -> None:
 
 
 @pytest.mark.parametrize("scope", ["read", "admin"])
-def test_a_persons_token_is_no_jobs(api: Api, scope: Any) -> None:
+def test_a_user_token_is_refused_by_the_execution_api(api: Api, scope: Any) -> None:
     registered(api)
     token = tokens_of(api).token("1", scope)  # named as a job's id is
     problem(api.ask("POST", "/execution/jobs/1/heartbeat", token=token, json={}), 403, "forbidden")
@@ -147,7 +147,7 @@ def test_a_persons_token_is_no_jobs(api: Api, scope: Any) -> None:
 
 
 @pytest.mark.parametrize("scope", ["read", "triggerer", "pipeline"])
-def test_only_an_admin_or_the_key_changes_anything(api: Api, scope: Any) -> None:
+def test_changes_need_an_admin_token_or_the_deployment_key(api: Api, scope: Any) -> None:
     token = tokens_of(api).token("1", scope)
     for method, path, body in (
         ("PUT", "/api/v1/variables/x", {"value": "1"}),
@@ -162,7 +162,7 @@ def test_only_an_admin_or_the_key_changes_anything(api: Api, scope: Any) -> None
     assert api.ask("PUT", "/api/v1/variables/x", token=tokens_of(api).token("ada", "admin"), json={"value": "1"}).status_code == 204
 
 
-def test_only_the_key_makes_tokens_so_that_none_can_prolong_itself(turned: Api) -> None:
+def test_only_the_deployment_key_creates_tokens(turned: Api) -> None:
     asked = {"scope": "admin"}
     admin = tokens_of(turned).token("ada", "admin")
     problem(turned.ask("POST", "/api/v1/tokens", token=admin, json=asked), 401, "unauthorized")
@@ -175,7 +175,7 @@ def test_only_the_key_makes_tokens_so_that_none_can_prolong_itself(turned: Api) 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_token_that_was_taken_back_opens_nothing_at_any_api(tmp_path: Path, kind: str) -> None:
+def test_a_revoked_token_is_refused_by_every_api_server(tmp_path: Path, kind: str) -> None:
     with serving(tmp_path, kind=kind) as one, serving(tmp_path, kind=kind) as other:
 
         def opens(api: Api, token: str) -> bool:
@@ -205,7 +205,7 @@ def test_a_token_that_was_taken_back_opens_nothing_at_any_api(tmp_path: Path, ki
         assert opens(again, bob)
 
 
-def test_a_failure_to_read_revoked_tokens_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_to_read_revoked_tokens_is_reported_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path) as one, serving(tmp_path) as other:
         read, failed = other.store.api_tokens.revoked, Event()
 
@@ -226,7 +226,7 @@ def test_a_failure_to_read_revoked_tokens_is_reported_and_tried_again(tmp_path: 
         until(lambda: other.store.background.alerts() == [], "it is well again", 60)
 
 
-def test_what_has_expired_is_forgotten_when_another_is_made(turned: Api) -> None:
+def test_creating_a_token_prunes_expired_tokens(turned: Api) -> None:
     old = turned.ask("POST", "/api/v1/tokens", json={"scope": "read", "seconds": 60}).json()
     assert turned.ask("DELETE", f"/api/v1/tokens/{old['id']}").status_code == 204
     assert turned.store.api_tokens.revoked() == {old["id"]}
@@ -240,7 +240,7 @@ def test_what_has_expired_is_forgotten_when_another_is_made(turned: Api) -> None
 @pytest.mark.parametrize(
     "given", [{"scope": "triggerer"}, {"scope": "root"}, {"scope": "read", "seconds": 10**9}, {"scope": "read", "seconds": 0}]
 )
-def test_no_token_is_made_for_a_job_or_for_ever(api: Api, given: dict[str, Any]) -> None:
+def test_invalid_scopes_and_lifetimes_of_tokens_are_refused(api: Api, given: dict[str, Any]) -> None:
     problem(api.ask("POST", "/api/v1/tokens", json=given), 422, "invalid")
 
 
@@ -257,7 +257,7 @@ def test_the_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
     assert compared == [(b"wrong", KEY.encode()), (KEY.encode(), KEY.encode())]
 
 
-async def test_a_triggerer_whose_token_expired_registers_again_as_the_same_job(turned: Api) -> None:
+async def test_a_triggerer_with_an_expired_token_registers_again_as_the_same_job(turned: Api) -> None:
     async with TriggererClient(turned.url, key=KEY) as client:
         first = await client.register(registration())
         await client.heartbeat(Heartbeat())
@@ -268,7 +268,7 @@ async def test_a_triggerer_whose_token_expired_registers_again_as_the_same_job(t
             assert connection.exec_driver_sql("SELECT id, state FROM jobs").all() == [(first.job_id, "running")]
 
 
-def test_a_pipeline_takes_each_next_token_and_its_readers_find_it(turned: Api, tmp_path: Path) -> None:
+def test_a_driver_stores_renewed_tokens_for_its_readers(turned: Api, tmp_path: Path) -> None:
     kept = tmp_path / "token"
     with PipelineClient(turned.url, key=KEY) as driver, PipelineClient(turned.url, token_file=kept) as reader:
         driver.on_token = kept.write_text
@@ -287,7 +287,7 @@ def test_a_pipeline_takes_each_next_token_and_its_readers_find_it(turned: Api, t
         assert refused.value.problem == "expired"
 
 
-def test_no_token_and_no_key_shows_in_a_repr(api: Api) -> None:
+def test_reprs_do_not_contain_tokens_or_keys(api: Api) -> None:
     job = api.ask("POST", "/execution/jobs", json=registration().model_dump())
     model = JobRegistered.model_validate_json(job.content)
     assert model.token not in repr(model)

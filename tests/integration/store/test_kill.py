@@ -1,4 +1,4 @@
-"""kill -9 in the middle of appending: what was confirmed is there, in order, and nothing half of a batch."""
+"""kill -9 during appends: the confirmed batches are stored, in order, and no batch is stored in part."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         server.close()
 
 
-def test_what_was_confirmed_survives_a_kill(url: str) -> None:
+def test_confirmed_batches_survive_a_kill(url: str) -> None:
     appender = subprocess.Popen(
         [sys.executable, "-c", APPENDER, url],
         stdout=subprocess.PIPE,

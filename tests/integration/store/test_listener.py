@@ -1,4 +1,4 @@
-"""An api that has many connections open still hears of the commits of others (store A36: select() knows no descriptor above 1,023)."""
+"""An API server with many open connections receives the commits of others (store A36: select() is limited to descriptors up to 1,023)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def many_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("many_descriptors")
-def test_commits_of_others_are_heard_over_descriptors_above_1_023(tmp_path: Path) -> None:
+def test_commits_of_other_api_servers_are_received_over_descriptors_above_1_023(tmp_path: Path) -> None:
     with opened("postgresql", tmp_path) as one, opened("postgresql", tmp_path) as other:
         heard = Event()
         other.observe(heard.set)

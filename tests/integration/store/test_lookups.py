@@ -1,4 +1,4 @@
-"""What is looked up by many keys is looked up by an index: a log of a billion events must not be read to append one."""
+"""Lookups by many keys use an index: an append does not scan a log of a billion events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOOKUPS = {
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("what", LOOKUPS)
-def test_sqlite_searches_and_does_not_scan(what: str, count: int, tmp_path: Path) -> None:
+def test_sqlite_looks_up_keys_by_index(what: str, count: int, tmp_path: Path) -> None:
     lookup: Select[tuple[object]] = LOOKUPS[what]
     with opened("sqlite", tmp_path) as store, store.reading() as connection:
         plans: list[str] = []
@@ -51,7 +51,7 @@ def test_sqlite_searches_and_does_not_scan(what: str, count: int, tmp_path: Path
     assert all(plan.startswith("SEARCH") for plan in plans), plans
 
 
-def test_an_append_reads_no_table_from_end_to_end(tmp_path: Path) -> None:
+def test_an_append_scans_no_table(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         owner = holder(store, "a")
         plans: list[str] = []
@@ -144,7 +144,7 @@ def test_an_event_is_found_in_its_scopes_by_indexes(tmp_path: Path) -> None:
     assert any(plan.startswith("SEARCH p USING") and "event_positions" in plan for plan in plans), plans
 
 
-def test_the_next_moment_of_a_webhook_is_found_by_indexes(tmp_path: Path) -> None:
+def test_the_next_due_time_of_a_webhook_is_found_by_indexes(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         scope = store.write(lambda connection: scope_named(connection, "webhook:a", 1))
         home = SqlOrdering(store._database, scope, by_age=False, logged=True)

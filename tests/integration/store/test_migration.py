@@ -149,7 +149,7 @@ def test_upgrade_keeps_every_row(kind: str, tmp_path: Path, later: Callable[[], 
 
 @pytest.mark.parametrize("kind", DATABASES)
 @pytest.mark.slow
-def test_downgrade_gives_the_rows_back(kind: str, tmp_path: Path, later: Callable[[], None]) -> None:
+def test_downgrade_restores_the_rows(kind: str, tmp_path: Path, later: Callable[[], None]) -> None:
     url = database_url(kind, tmp_path)
     with connected(url) as connection:
         first = described(connection)
@@ -190,7 +190,7 @@ def test_ids_are_not_reused_after_an_upgrade(kind: str, tmp_path: Path, later: C
 
 @pytest.mark.parametrize("kind", DATABASES)
 @pytest.mark.slow
-def test_an_upgrade_that_is_killed_midway_changes_nothing(kind: str, tmp_path: Path, later: Callable[[], None]) -> None:
+def test_an_upgrade_killed_midway_changes_nothing(kind: str, tmp_path: Path, later: Callable[[], None]) -> None:
     url = database_url(kind, tmp_path)
     before = filled(url)
     killed = add_revision(tmp_path / "killed", midway="os.kill(os.getpid(), signal.SIGKILL)")
@@ -208,7 +208,7 @@ def test_an_upgrade_that_is_killed_midway_changes_nothing(kind: str, tmp_path: P
 
 @pytest.mark.parametrize("kind", DATABASES)
 @pytest.mark.slow
-def test_two_upgrades_at_once_run_the_revision_once(kind: str, tmp_path: Path) -> None:
+def test_two_concurrent_upgrades_run_the_revision_once(kind: str, tmp_path: Path) -> None:
     url = database_url(kind, tmp_path)
     filled(url)
     folder = add_revision(tmp_path / "later")

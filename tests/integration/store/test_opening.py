@@ -1,4 +1,4 @@
-"""Opening a database, either kind: made when new, migrated when asked, refused when it is another's or of another version."""
+"""Opening a database of either kind: created if empty, migrated on request, refused if it is foreign or of an unknown version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def statement(url: str, sql: str) -> None:
     engine.dispose()
 
 
-def test_the_migrations_make_exactly_the_tables_that_the_code_names(url: str) -> None:
+def test_migrations_create_exactly_the_tables_of_the_metadata(url: str) -> None:
     open_store(url).close()
     engine = create_engine(engines.parsed(url))
     with engine.connect() as connection:
@@ -41,7 +41,7 @@ def test_the_migrations_make_exactly_the_tables_that_the_code_names(url: str) ->
     engine.dispose()
 
 
-def test_a_database_keeps_what_it_has_and_who_it_is(url: str) -> None:
+def test_a_reopened_database_keeps_its_events_and_its_instance_id(url: str) -> None:
     with closing(open_store(url, clock=TurnedClock())) as store:
         holder(store, "first").append(event("a"))
         instance = store.instance
@@ -67,7 +67,7 @@ def test_a_schema_from_before_the_first_release_is_refused(url: str, revision: s
     assert "new database" in (refused.value.hint or "")
 
 
-def test_an_older_schema_is_migrated_only_when_asked(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_schema_is_migrated_only_on_request(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_store(url).close()
     monkeypatch.setattr(schema, "MIGRATIONS", add_revision(tmp_path / "migrations"))
     with pytest.raises(SchemaError, match="older schema") as refused:
@@ -80,7 +80,7 @@ def test_an_older_schema_is_migrated_only_when_asked(url: str, tmp_path: Path, m
     open_store(url).close()
 
 
-def test_tables_of_others_are_left_alone(url: str) -> None:
+def test_a_database_with_foreign_tables_is_refused(url: str) -> None:
     statement(url, "CREATE TABLE theirs (a INTEGER)")
     with pytest.raises(SchemaError, match="not Headrace's"):
         open_store(url, migrate=True)

@@ -1,4 +1,4 @@
-"""PostgreSQL that goes away and comes back, and PostgreSQL that cannot be used: nothing lost, nothing twice, and said in words."""
+"""PostgreSQL that restarts or is unusable: no event is lost or stored twice, and each error has a clear message."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refused(url: str) -> HeadraceError:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_restart_in_the_middle_loses_nothing_and_stores_nothing_twice(server: Postgres, url: str, mode: str) -> None:
+def test_a_server_restart_neither_loses_nor_duplicates_events(server: Postgres, url: str, mode: str) -> None:
     store = open_store(url, clock=TurnedClock())
     owner = holder(store, "first")
     half, over = Event(), Event()
@@ -79,7 +79,7 @@ def test_a_restart_in_the_middle_loses_nothing_and_stores_nothing_twice(server: 
     store.close()
 
 
-def test_while_it_is_away_everything_answers_busy_and_afterwards_all_goes_on(server: Postgres, url: str) -> None:
+def test_calls_report_busy_while_the_server_is_down_and_succeed_afterwards(server: Postgres, url: str) -> None:
     store = open_store(url, clock=TurnedClock())
     owner = holder(store, "first")
     assert owner.append(event("a")) == ["stored"]
@@ -94,7 +94,7 @@ def test_while_it_is_away_everything_answers_busy_and_afterwards_all_goes_on(ser
     store.close()
 
 
-def test_sessions_that_the_server_ends_are_opened_again_unnoticed(server: Postgres, url: str) -> None:
+def test_terminated_sessions_are_reopened_transparently(server: Postgres, url: str) -> None:
     store = open_store(url, clock=TurnedClock())
     owner = holder(store, "first")
     for n in range(3):
@@ -105,7 +105,7 @@ def test_sessions_that_the_server_ends_are_opened_again_unnoticed(server: Postgr
     store.close()
 
 
-def test_a_commit_whose_answer_is_lost_is_asked_for_again_and_is_there_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_with_a_lost_answer_is_retried_and_stored_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(url, clock=TurnedClock())
     owner = holder(store, "first")
     writing = store._database._writing
@@ -124,7 +124,7 @@ def test_a_commit_whose_answer_is_lost_is_asked_for_again_and_is_there_once(url:
     store.close()
 
 
-def test_others_are_heard_again_after_a_restart(server: Postgres, url: str) -> None:
+def test_commits_of_other_stores_are_received_again_after_a_restart(server: Postgres, url: str) -> None:
     first, second = open_store(url), open_store(url)
     heard = Event()
     second.observe(heard.set)
@@ -140,7 +140,7 @@ def test_others_are_heard_again_after_a_restart(server: Postgres, url: str) -> N
     second.close()
 
 
-def test_a_transaction_that_cannot_be_serialised_is_tried_again(tmp_path: Path) -> None:
+def test_a_transaction_is_retried_after_a_serialization_failure(tmp_path: Path) -> None:
     tries: list[str] = []
 
     def work(connection: Connection) -> int:
@@ -154,7 +154,7 @@ def test_a_transaction_that_cannot_be_serialised_is_tried_again(tmp_path: Path) 
         assert store._database.write(work) == 3
 
 
-def test_every_store_tells_the_time_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_store_uses_the_clock_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day = 86_400_000_000
     here = time.time_ns
     monkeypatch.setattr("time.time_ns", lambda: here() + 5 * day * 1000)
@@ -163,7 +163,7 @@ def test_every_store_tells_the_time_of_the_database(tmp_path: Path, monkeypatch:
     store.close()
 
 
-def test_a_text_that_postgresql_cannot_hold_is_refused_for_good_and_hurts_no_neighbour(tmp_path: Path) -> None:
+def test_a_text_with_nul_is_refused_and_later_writes_succeed(tmp_path: Path) -> None:
     with opened("postgresql", tmp_path) as store:
         with pytest.raises(ApiRefused, match="cannot hold") as caught:
             store.jobs.register(registration(hostname="a\0b"))
@@ -171,37 +171,37 @@ def test_a_text_that_postgresql_cannot_hold_is_refused_for_good_and_hurts_no_nei
         assert holder(store, "first").append(event("a")) == ["stored"]
 
 
-def test_a_wrong_password_is_said_so(server: Postgres, url: str) -> None:
+def test_a_wrong_password_is_reported(server: Postgres, url: str) -> None:
     error = refused(url.replace(QUOTED, "wrong"))
     assert "refuses the user or the password" in str(error)
     assert "wrong" not in str(error)
 
 
-def test_a_user_that_there_is_not_is_said_so(url: str) -> None:
+def test_an_unknown_user_is_reported(url: str) -> None:
     assert "refuses the user" in str(refused(url.replace("//headrace:", "//nobody:")))
 
 
-def test_a_database_that_there_is_not_is_said_so(server: Postgres) -> None:
+def test_a_missing_database_is_reported(server: Postgres) -> None:
     error = refused(server.url("nowhere"))
     assert "is not there" in str(error)
     assert "createdb" in (error.hint or "")
 
 
-def test_a_server_that_there_is_not_is_said_so() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     error = refused(f"postgresql://headrace:{QUOTED}@127.0.0.1:{free_port()}/headrace")
     assert isinstance(error, StorageBusy)
     assert "Connection refused" in str(error)
     assert "Is PostgreSQL running?" in (error.hint or "")
 
 
-def test_a_database_that_only_reads_is_said_so(server: Postgres, url: str) -> None:
+def test_a_read_only_database_is_reported(server: Postgres, url: str) -> None:
     open_store(url).close()
     server.admin("ALTER DATABASE {} SET default_transaction_read_only = on", url.rpartition("/")[2])
     with pytest.raises(StorageFull, match="read-only"):
         open_store(url)
 
 
-def test_a_user_who_may_not_is_said_so(url: str) -> None:
+def test_missing_privileges_are_reported(url: str) -> None:
     open_store(url).close()
     database = url.rpartition("/")[2]
     shared_with = url.replace("//headrace:", "//guest:")
@@ -216,14 +216,14 @@ def test_a_user_who_may_not_is_said_so(url: str) -> None:
     assert "owner" in (error.hint or "")
 
 
-def test_a_driver_that_is_not_installed_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.store.dialects.engines.find_spec", lambda name: None)
     with pytest.raises(SettingsError) as caught:
         open_store("postgresql://localhost/headrace")
     assert "headrace[postgres]" in (caught.value.hint or "")
 
 
-def test_the_log_is_durable_where_the_server_would_not_wait_for_the_disk(tmp_path: Path) -> None:
+def test_commits_are_durable_even_if_the_server_disables_synchronous_commit(tmp_path: Path) -> None:
     url = database_of(tmp_path)
     shared().admin("ALTER DATABASE {} SET synchronous_commit = off", url.rpartition("/")[2])
     with opened("postgresql", tmp_path) as store:

@@ -1,4 +1,4 @@
-"""Opening a SQLite file: refused in words when it cannot be used."""
+"""Opening a SQLite file: an unusable file is refused with a clear message."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def test_commits_are_synced_to_the_disk_through_a_write_ahead_log(tmp_path: Path
     writer.dispose()
 
 
-def test_a_folder_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="Cannot open") as refused:
         open_store(url(tmp_path / "nowhere"))
     assert "nowhere" in (refused.value.hint or "")
 
 
-def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "headrace.db").write_text("something else " * 100)
     with pytest.raises(ResourceError, match="not a usable SQLite database"):
         open_store(url(tmp_path))
 
 
 @pytest.mark.parametrize("wrong", ["", "nonsense", "sqlite://", "mysql://localhost/x", "oops://x"])
-def test_a_url_of_no_known_database_is_a_wrong_setting(wrong: str) -> None:
+def test_a_url_of_an_unknown_database_is_a_settings_error(wrong: str) -> None:
     with pytest.raises(SettingsError):
         open_store(wrong)
 
 
-def test_a_database_held_by_another_process_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_locked_by_another_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.store.dialects.sqlite.BUSY_TIMEOUT_MS", 10)
     with opened("sqlite", tmp_path) as store:
         held = sqlite3.connect(tmp_path / "headrace.db", isolation_level=None)
@@ -62,7 +62,7 @@ def limit_pages(store: Store, most: int) -> None:
     store._database.write(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {most}").scalar_one())
 
 
-def test_a_full_disk_refuses_the_batch_whole_and_takes_it_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_whole_batches_until_space_is_free(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         owner = holder(store, "first")
         owner.append(event("a"))
@@ -79,7 +79,7 @@ def test_a_full_disk_refuses_the_batch_whole_and_takes_it_when_there_is_room(tmp
         assert store.log.head().head == 102
 
 
-def test_a_read_only_database_is_said_so(tmp_path: Path) -> None:
+def test_a_read_only_database_is_reported(tmp_path: Path) -> None:
     open_store(url(tmp_path)).close()
     if os.geteuid() == 0:
         read_only = f"sqlite:///file:{tmp_path / 'headrace.db'}?mode=ro&uri=true"

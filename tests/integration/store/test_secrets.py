@@ -1,4 +1,4 @@
-"""Secrets where they are kept: sealed, opened with any of the keys, sealed anew bit by bit; and triggers' arguments among them."""
+"""Stored secrets and arguments of triggers: encrypted, decrypted with any of the keys, and rotated in batches."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def filled(place: Place, key: str) -> None:
     store.close()
 
 
-def test_nothing_that_is_secret_is_in_the_file(tmp_path: Path) -> None:
+def test_the_database_file_contains_no_plain_secret(tmp_path: Path) -> None:
     filled(Place("sqlite", tmp_path), NEW)
     assert all(SECRET.encode() not in path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_a_job_that_runs_gets_what_was_set_and_no_other_does(place: Place) -> None:
+def test_only_a_running_job_reads_secrets(place: Place) -> None:
     filled(place, NEW)
     store = opened(place, NEW)
     owner = holder(store)
@@ -90,7 +90,7 @@ def test_a_job_that_runs_gets_what_was_set_and_no_other_does(place: Place) -> No
     store.close()
 
 
-def test_people_see_that_there_is_a_secret_and_not_which(place: Place) -> None:
+def test_summaries_hide_the_values_of_secrets(place: Place) -> None:
     filled(place, NEW)
     store = opened(place, NEW)
     store.secrets.set_variable("region", SetVariable(value="eu", secret=False))
@@ -100,7 +100,7 @@ def test_people_see_that_there_is_a_secret_and_not_which(place: Place) -> None:
     store.close()
 
 
-def test_a_rotation_reseals_everything_and_the_old_key_may_go(place: Place) -> None:
+def test_a_rotation_encrypts_all_secrets_with_the_new_key(place: Place) -> None:
     filled(place, OLD)
     store = opened(place, NEW, OLD)
     assert rotated(store) == (3, 0, [])
@@ -114,7 +114,7 @@ def test_a_rotation_reseals_everything_and_the_old_key_may_go(place: Place) -> N
     store.close()
 
 
-def test_a_rotation_that_stopped_halfway_goes_on(place: Place) -> None:
+def test_an_interrupted_rotation_continues(place: Place) -> None:
     filled(place, OLD)
     store = opened(place, NEW, OLD)
     answer = store.rotation.batch(RotateSecrets())
@@ -128,7 +128,7 @@ def test_a_rotation_that_stopped_halfway_goes_on(place: Place) -> None:
     store.close()
 
 
-def test_a_place_where_no_batch_ended_is_refused(place: Place) -> None:
+def test_an_invalid_position_of_a_rotation_is_refused(place: Place) -> None:
     store = opened(place, NEW)
     for after in ("nothing:1", "trigger:x", f"trigger:{2**63}", "'; DROP TABLE triggers; --"):
         with pytest.raises(ApiRefused, match="No batch ended") as refused:
@@ -137,7 +137,7 @@ def test_a_place_where_no_batch_ended_is_refused(place: Place) -> None:
     store.close()
 
 
-def test_an_api_with_other_keys_refuses_the_database(place: Place) -> None:
+def test_a_database_encrypted_with_another_key_is_refused(place: Place) -> None:
     filled(place, OLD)
     with pytest.raises(SettingsError, match="another key") as refused:
         opened(place, OTHER)
@@ -145,7 +145,7 @@ def test_an_api_with_other_keys_refuses_the_database(place: Place) -> None:
     assert OLD not in str(refused.value)
 
 
-def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(place: Place) -> None:
+def test_secrets_of_a_lost_key_are_reported_and_can_be_set_again(place: Place) -> None:
     filled(place, OLD)
     store = opened(place, OTHER, discard_secrets=True)
     owner = holder(store)
@@ -164,7 +164,7 @@ def test_when_the_key_is_lost_each_value_says_so_and_can_be_set_anew(place: Plac
     store.close()
 
 
-def test_the_same_declaration_changes_nothing_also_after_the_key_changed(place: Place) -> None:
+def test_an_equal_declaration_changes_nothing_even_after_a_key_change(place: Place) -> None:
     filled(place, OLD)
     for keys in ((OLD,), (NEW, OLD)):
         store = opened(place, *keys)
@@ -179,7 +179,7 @@ def test_the_same_declaration_changes_nothing_also_after_the_key_changed(place: 
         store.close()
 
 
-def test_equal_arguments_of_two_triggers_do_not_look_equal(place: Place) -> None:
+def test_equal_arguments_of_two_triggers_have_different_ciphertexts_and_digests(place: Place) -> None:
     store = opened(place, NEW)
     store.projects.declare(holder(store).job_id, "flights", declaration("first", "second", api_key=SECRET))
     (one, two) = rows(store, "SELECT kwargs, kwargs_digest FROM triggers")
@@ -188,7 +188,7 @@ def test_equal_arguments_of_two_triggers_do_not_look_equal(place: Place) -> None
     store.close()
 
 
-def test_without_a_key_no_secret_is_taken(place: Place) -> None:
+def test_a_store_without_a_key_refuses_secrets(place: Place) -> None:
     store = opened(place)
     with pytest.raises(ApiRefused, match="no key to keep secrets under"):
         store.secrets.set_variable("greeting", SetVariable(value=SECRET))
@@ -196,7 +196,7 @@ def test_without_a_key_no_secret_is_taken(place: Place) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "short", "a" * 44 + "b", "é" * 44])
-def test_what_is_no_key_is_told_and_not_shown(key: str) -> None:
+def test_the_error_for_an_invalid_key_does_not_contain_it(key: str) -> None:
     with pytest.raises(SettingsError, match="32 bytes") as refused:
         Keyring([key])
     assert not key or key not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A SQLite file is served by one api at a time; PostgreSQL by any number."""
+"""A SQLite file is served by one API server at a time; PostgreSQL by any number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.store.db.single_instance import exclusive_api
 from support.processes.store import DATABASES, database_url
 
 
-def test_a_second_api_on_a_file_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+def test_a_second_api_server_on_a_sqlite_file_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'headrace.db'}"
     with exclusive_api(url):
         with (
@@ -28,13 +28,13 @@ def test_a_second_api_on_a_file_is_refused_until_the_first_has_ended(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DATABASES if kind != "sqlite"])
-def test_several_apis_share_a_server(kind: str, tmp_path: Path) -> None:
+def test_several_api_servers_share_a_postgresql_server(kind: str, tmp_path: Path) -> None:
     url = database_url(kind, tmp_path)
     with exclusive_api(url), exclusive_api(url):
         pass
 
 
-def test_a_folder_is_no_database(tmp_path: Path) -> None:
+def test_a_folder_as_a_database_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="is a folder") as refused, exclusive_api(f"sqlite:///{tmp_path}"):
         pass
     assert f"sqlite:///{tmp_path}/headrace.db" in (refused.value.hint or "")

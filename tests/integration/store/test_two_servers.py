@@ -1,4 +1,4 @@
-"""Two stores on one PostgreSQL database, as two apis have them: together they must be what one is."""
+"""Two stores on one PostgreSQL database, as of two API servers, behave like one store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def through(store: Store, owner: Holder) -> Holder:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_seq_is_commit_order_and_whoever_follows_the_log_never_skips(stores: tuple[Store, Store], seed: int) -> None:
+def test_seq_is_commit_order_and_readers_of_the_log_skip_no_event(stores: tuple[Store, Store], seed: int) -> None:
     owner = holder(stores[0], "first", "second")
     ended = Event()
 
@@ -75,7 +75,7 @@ def test_seq_is_commit_order_and_whoever_follows_the_log_never_skips(stores: tup
         assert dict(connection.execute(select(triggers.c.id, triggers.c.fired)).all())[2] == head - 10
 
 
-def test_what_two_apis_number_and_count_together_adds_up(stores: tuple[Store, Store]) -> None:
+def test_ids_and_counters_of_two_api_servers_are_consistent(stores: tuple[Store, Store]) -> None:
     owner = holder(stores[0], "first", "second")
 
     def work(n: int) -> None:
@@ -101,7 +101,7 @@ def test_what_two_apis_number_and_count_together_adds_up(stores: tuple[Store, St
         assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() == 1
 
 
-def test_the_same_receipt_through_both_apis_is_counted_once(stores: tuple[Store, Store]) -> None:
+def test_a_receipt_sent_through_both_api_servers_is_counted_once(stores: tuple[Store, Store]) -> None:
     owner = holder(stores[0], "first")
     both = Barrier(2)
 
@@ -118,7 +118,7 @@ def test_the_same_receipt_through_both_apis_is_counted_once(stores: tuple[Store,
     assert audit.streams[0].triggers[0].fired == ROUNDS
 
 
-def test_a_trigger_is_claimed_by_one_job_whichever_api_it_asks(stores: tuple[Store, Store]) -> None:
+def test_a_trigger_is_leased_to_one_job_through_two_api_servers(stores: tuple[Store, Store]) -> None:
     owner = holder(stores[0])
     alone = declaration(*(f"t{n}" for n in range(30)), stream=None)
     stores[0].projects.declare(owner.job_id, "flights", alone)
@@ -137,14 +137,14 @@ def test_a_trigger_is_claimed_by_one_job_whichever_api_it_asks(stores: tuple[Sto
     assert {epoch for _, epoch in claimed} == {1}
 
 
-def test_one_registration_through_both_apis_is_one_job(stores: tuple[Store, Store]) -> None:
+def test_a_registration_through_both_api_servers_creates_one_job(stores: tuple[Store, Store]) -> None:
     asked = [registration() for _ in range(10)]
     with ThreadPoolExecutor(4) as pool:
         made = [list(pool.map(store.jobs.register, asked)) for store in stores]
     assert made[0] == made[1]
 
 
-def test_a_commit_of_one_api_is_heard_by_the_other(stores: tuple[Store, Store]) -> None:
+def test_a_commit_of_one_store_notifies_the_other(stores: tuple[Store, Store]) -> None:
     heard = Event()
     forget = stores[1].observe(heard.set)
     owner = holder(stores[0], "first")
@@ -155,7 +155,7 @@ def test_a_commit_of_one_api_is_heard_by_the_other(stores: tuple[Store, Store]) 
     forget()
 
 
-def test_a_bell_rings_in_both_for_what_is_marked_in_one_and_for_nothing_else(stores: tuple[Store, Store]) -> None:
+def test_a_commit_signal_reaches_both_stores_only_for_its_own_changes(stores: tuple[Store, Store]) -> None:
     rings: SimpleQueue[int] = SimpleQueue()
     stores[0].task_runs.commit_signal.listen(partial(rings.put, 0))
     stores[1].task_runs.commit_signal.listen(partial(rings.put, 1))
@@ -171,7 +171,7 @@ def test_a_bell_rings_in_both_for_what_is_marked_in_one_and_for_nothing_else(sto
     assert rings.empty()
 
 
-def test_stores_that_open_an_empty_database_together_make_its_schema_once(tmp_path: Path) -> None:
+def test_concurrent_opens_of_an_empty_database_create_its_schema_once(tmp_path: Path) -> None:
     url = database_of(tmp_path, empty=True)
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(open_store, [url] * 4))
@@ -180,9 +180,7 @@ def test_stores_that_open_an_empty_database_together_make_its_schema_once(tmp_pa
         store.close()
 
 
-def test_an_api_that_stands_still_within_a_transaction_loses_it_and_holds_nobody_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_transaction_is_ended_and_retried_without_blocking_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(postgresql.WRITER, "idle_in_transaction_session_timeout", "1s")
     standing, go_on = Event(), Event()
     with opened("postgresql", tmp_path) as first, opened("postgresql", tmp_path) as second:
@@ -204,7 +202,7 @@ def test_an_api_that_stands_still_within_a_transaction_loses_it_and_holds_nobody
         assert len(tries) == 2
 
 
-def test_a_lock_that_is_not_given_back_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_held_by_another_api_server_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(postgresql.WRITER, "lock_timeout", "50ms")
     with opened("postgresql", tmp_path) as store, psycopg.connect(database_of(tmp_path)) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", (postgresql.LOCK,))

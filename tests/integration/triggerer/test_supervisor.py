@@ -1,4 +1,4 @@
-"""A supervisor with a real runner and a real api: whatever takes its job away, it begins another."""
+"""A supervisor with a real runner and a real API server begins a new job after each loss of its job."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def next_job(project: str) -> RegisterJob:
     return RegisterJob(registration_id=uuid4().hex, kind="triggerer", hostname="here", pid=os.getpid(), project=project)
 
 
-async def test_a_job_that_is_lost_before_it_began_is_followed_by_another(tmp_path: Path) -> None:
+async def test_the_supervisor_replaces_a_job_lost_during_its_start(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
     orders, runners = ShutdownRequest(), []
 
@@ -69,7 +69,7 @@ async def test_a_job_that_is_lost_before_it_began_is_followed_by_another(tmp_pat
     assert await runners[0].wait_ended() == -9  # nothing of a job that is lost goes on
 
 
-async def test_a_project_that_cannot_be_used_is_the_supervisor_s_error(tmp_path: Path) -> None:
+async def test_the_supervisor_raises_the_error_of_an_unusable_project(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text("raise ValueError('no good')\n")
     with serving(tmp_path) as api:
         async with TriggererClient(api.url, key=KEY) as client:
@@ -78,7 +78,7 @@ async def test_a_project_that_cannot_be_used_is_the_supervisor_s_error(tmp_path:
                 await supervisor.run(ShutdownRequest())
 
 
-async def test_one_that_is_told_to_stop_before_its_project_is_imported_does(tmp_path: Path) -> None:
+async def test_a_supervisor_stops_during_the_import_of_the_project(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text("import time\ntime.sleep(600)\n")
     orders = ShutdownRequest()
     with serving(tmp_path) as api:
@@ -90,9 +90,7 @@ async def test_one_that_is_told_to_stop_before_its_project_is_imported_does(tmp_
             await running
 
 
-async def test_a_runner_that_has_drained_and_is_gone_before_it_was_heard_has_ended_as_it_was_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_runner_that_ends_after_an_unreceived_drain_report_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
     orders, ends, receive = ShutdownRequest(), [], Channel.receive
 
@@ -146,7 +144,7 @@ class Chatty(TriggererClient):
         return answer
 
 
-async def test_a_report_that_the_api_refuses_ends_no_job(tmp_path: Path) -> None:
+async def test_a_refused_report_does_not_end_the_job(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
     orders = ShutdownRequest()
     with serving(tmp_path) as api:
@@ -181,7 +179,7 @@ class Reading(TriggererClient):
         return answer
 
 
-async def test_a_large_project_is_declared_in_pages_that_no_loop_parses_in_one_piece(tmp_path: Path) -> None:
+async def test_a_large_project_is_declared_in_pages(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(
         "from headrace import Project\n"
         "from headrace.sources.memory.upstream import Memory\n"
@@ -224,7 +222,7 @@ class Completing(TriggererClient):
         return await super().declare(project, declared)
 
 
-async def test_a_runner_that_dies_between_two_pages_is_followed_by_another(tmp_path: Path) -> None:
+async def test_the_supervisor_replaces_a_runner_that_dies_between_two_pages(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text('from headrace import Project\nproject = Project("small")\n')
     orders = ShutdownRequest()
     commands = [RunnerCommand((sys.executable, "-c", DIES_AFTER_A_PAGE), dict(os.environ)), command(tmp_path / "project.py")]

@@ -1,4 +1,4 @@
-"""A worker in a thread, over HTTP, on a real api: what bodies do, and what the api then knows."""
+"""A worker in a thread, over HTTP, on a real API server: the effects of task bodies and their recorded results."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def working(tmp_path: Path) -> Iterator[Working]:
         ("waits", {"how": "nothing"}, "failed", "A run cannot wait for LogEvent(on=[]"),
     ],
 )
-def test_what_a_body_does_is_what_the_api_knows(working: Working, task: str, kwargs: dict[str, Any], state: str, said: str) -> None:
+def test_a_run_ends_with_the_result_or_error_of_its_body(
+    working: Working, task: str, kwargs: dict[str, Any], state: str, said: str
+) -> None:
     working.start(task, **kwargs)
     end = working.end()
     assert end.state == state
@@ -132,7 +134,7 @@ def test_what_a_body_does_is_what_the_api_knows(working: Working, task: str, kwa
 
 
 @pytest.mark.parametrize("how", ["defer", "raise"])
-def test_a_run_gives_its_place_up_and_goes_on_with_what_fired(working: Working, how: str) -> None:
+def test_a_deferred_run_frees_its_slot_and_resumes_with_the_event(working: Working, how: str) -> None:
     working.start("waits", how=how)
     assert working.end(states=("deferred",)).state == "deferred"
     owner = holder(working.api.store)
@@ -140,7 +142,7 @@ def test_a_run_gives_its_place_up_and_goes_on_with_what_fired(working: Working, 
     assert working.end().result == '[{"path":"/there"},1]'
 
 
-def test_a_task_starts_others_once_for_each_argument_or_name(working: Working) -> None:
+def test_a_task_starts_one_run_for_each_argument_or_name(working: Working) -> None:
     working.start("starts")
     first, again, other, named = json.loads(working.end().result or "")
     assert first == again
@@ -149,7 +151,7 @@ def test_a_task_starts_others_once_for_each_argument_or_name(working: Working) -
     assert len(working.runs()) == 4
 
 
-def test_a_cancelled_body_learns_it(working: Working) -> None:
+def test_a_cancelled_body_is_interrupted(working: Working) -> None:
     working.start("lingers")
     assert entered.wait(20)
     working.api.store.task_runs.cancel("one")
@@ -157,7 +159,7 @@ def test_a_cancelled_body_learns_it(working: Working) -> None:
     assert working.end().state == "cancelled"
 
 
-def test_a_worker_whose_job_is_over_begins_a_new_one(working: Working) -> None:
+def test_a_worker_registers_again_after_the_end_of_its_job(working: Working) -> None:
     working.start("add", a=1)
     working.end()
     with working.api.store.reading() as connection:
@@ -167,7 +169,7 @@ def test_a_worker_whose_job_is_over_begins_a_new_one(working: Working) -> None:
     assert working.end("two").result == '{"sum":3,"attempt":1}'
 
 
-def test_what_a_project_cannot_declare_is_refused() -> None:
+def test_invalid_declarations_and_starts_of_tasks_are_refused() -> None:
     other = Project("other")
 
     @other.task(on_failure="nobody")
@@ -187,7 +189,7 @@ def test_what_a_project_cannot_declare_is_refused() -> None:
     assert add(Run("id", "add", "flights", 1, Path()), a=1) == {"sum": 2, "attempt": 1}
 
 
-def test_runs_go_on_with_events_of_the_log_in_causal_order(working: Working) -> None:
+def test_waiting_runs_resume_with_events_in_causal_order(working: Working) -> None:
     feeder = holder(working.api.store, "legs.a")
     (trigger,) = feeder.epochs
     working.start("follows")
