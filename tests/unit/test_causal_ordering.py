@@ -1,4 +1,4 @@
-"""`CausalOrdering`, as a program uses it: in memory, and over a database of its own."""
+"""`CausalOrdering` as a program uses it: in memory, and with its own database."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def consumer(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock)
         yield Consumer(ordering)
 
 
-async def test_a_follower_waits_and_is_handed_on_after_its_leader(consumer: Consumer) -> None:
+async def test_a_follower_waits_and_is_handled_after_its_leader(consumer: Consumer) -> None:
     for early in (event("c", "b"), event("b2", "a", 2), event("b", "a", 1)):
         with pytest.raises(EventArrivedEarly):
             await consumer.handle(early)
@@ -70,13 +70,13 @@ async def test_a_follower_waits_and_is_handed_on_after_its_leader(consumer: Cons
             await consumer.handle(event(id))
 
 
-async def test_a_chain_of_2_000_that_comes_backwards_is_handled_without_recursion(consumer: Consumer) -> None:
+async def test_a_reversed_chain_of_2_000_is_handled_without_recursion(consumer: Consumer) -> None:
     await consumer.ordering.offer(event(f"{n}", f"{n - 1}") for n in range(1_999, 0, -1))
     await consumer.handle(event("0"))
     assert consumer.handled == [f"{n}" for n in range(2_000)]
 
 
-async def test_a_follower_that_fails_holds_back_what_follows_it_is_retried_and_dies(consumer: Consumer, clock: Clock) -> None:
+async def test_a_failing_follower_blocks_its_followers_until_its_retries_end(consumer: Consumer, clock: Clock) -> None:
     consumer.bad = {"bad"}
     await consumer.ordering.offer([event("bad", "a"), event("held", "bad"), event("good", "a")])
     await consumer.handle(event("a"))
@@ -90,7 +90,7 @@ async def test_a_follower_that_fails_holds_back_what_follows_it_is_retried_and_d
     assert consumer.handled == ["a", "good", "bad", "held"]
 
 
-async def test_an_event_whose_body_fails_may_come_again(consumer: Consumer) -> None:
+async def test_an_event_whose_body_fails_can_be_handled_again(consumer: Consumer) -> None:
     consumer.bad = {"a"}
     with pytest.raises(ValueError, match="a"):
         await consumer.handle(event("a"))
@@ -100,7 +100,7 @@ async def test_an_event_whose_body_fails_may_come_again(consumer: Consumer) -> N
     assert consumer.handled == ["a"]
 
 
-async def test_lost_followers_are_handled_after_the_lookback_and_forgotten_ones_are_not(consumer: Consumer, clock: Clock) -> None:
+async def test_lost_followers_are_handled_after_the_lookback_unless_they_were_dropped(consumer: Consumer, clock: Clock) -> None:
     await consumer.ordering.record_follower(event("b", "a"))
     await consumer.ordering.record_follower(event("c", "b"))
     await consumer.ordering.record_follower(event("x", "y"))

@@ -1,4 +1,4 @@
-"""`CausalOrdering` where the wall clock is wrong, ahead or behind, for a moment or for good."""
+"""`CausalOrdering` with a wall clock that is wrong, ahead or behind, temporarily or permanently."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ async def handled(ordering: CausalOrdering) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR, 400 * DAY])
 @pytest.mark.parametrize("right_again", [True, False])
-async def test_a_wrong_clock_gives_up_no_leader_early_and_none_late(begin: Open, clock: TurnedClock, wrong: int, right_again: bool) -> None:
+async def test_a_wrong_clock_does_not_change_when_a_leader_is_given_up(
+    begin: Open, clock: TurnedClock, wrong: int, right_again: bool
+) -> None:
     ordering = begin()
     await ordering.offer([event(clock, "b", "a"), event(clock, "d", "c")])
     clock.turn(60)
@@ -95,7 +97,7 @@ async def test_a_wrong_clock_gives_up_no_leader_early_and_none_late(begin: Open,
 
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR])
-async def test_an_event_is_as_old_as_the_wall_clock_says(begin: Open, clock: TurnedClock, wrong: int) -> None:
+async def test_the_age_of_an_event_is_measured_by_the_wall_clock(begin: Open, clock: TurnedClock, wrong: int) -> None:
     clock.set(wrong)
     ordering = begin(by_age=True)
     await ordering.offer([event(clock, "a")])
@@ -112,7 +114,7 @@ async def test_an_event_is_as_old_as_the_wall_clock_says(begin: Open, clock: Tur
     assert await handled(ordering) == [("new", "lost")]
 
 
-async def test_what_was_handled_is_not_forgotten_early(begin: Open, clock: TurnedClock) -> None:
+async def test_handled_events_are_not_pruned_early(begin: Open, clock: TurnedClock) -> None:
     ordering = begin(retention=7 * DAY * SECOND)
     await ordering.offer([event(clock, "a"), event(clock, "b", "a")])
     assert len(await handled(ordering)) == 2
@@ -132,7 +134,7 @@ async def test_what_was_handled_is_not_forgotten_early(begin: Open, clock: Turne
 
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR])
-async def test_waits_are_told_by_the_wall_clock(begin: Open, clock: TurnedClock, wrong: int) -> None:
+async def test_waits_are_reported_in_wall_clock_time(begin: Open, clock: TurnedClock, wrong: int) -> None:
     ordering = begin()
     await ordering.offer([event(clock, "b", "a")])
     came = clock.now
@@ -146,7 +148,7 @@ async def test_waits_are_told_by_the_wall_clock(begin: Open, clock: TurnedClock,
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR])
 @pytest.mark.parametrize("begin", ["sqlite", "postgresql"], indirect=True)
-async def test_a_wait_outlives_its_process_also_where_the_clock_was_set_meanwhile(begin: Open, clock: TurnedClock, wrong: int) -> None:
+async def test_a_wait_continues_in_the_next_process_despite_a_changed_clock(begin: Open, clock: TurnedClock, wrong: int) -> None:
     first = begin()
     await first.offer([event(clock, "b", "a")])
     clock.turn(60)
@@ -163,7 +165,7 @@ async def test_a_wait_outlives_its_process_also_where_the_clock_was_set_meanwhil
 
 
 @pytest.mark.parametrize("begin", ["sqlite", "postgresql"], indirect=True)
-async def test_processes_that_live_for_a_moment_give_leaders_up_in_time(begin: Open, clock: TurnedClock) -> None:
+async def test_short_processes_give_leaders_up_in_time(begin: Open, clock: TurnedClock) -> None:
     await begin().offer([event(clock, "b", "a")])
     for _ in range(2):
         clock.turn(300)
@@ -174,7 +176,7 @@ async def test_processes_that_live_for_a_moment_give_leaders_up_in_time(begin: O
 
 @pytest.mark.parametrize("behind", [30, 7 * HOUR])
 @pytest.mark.parametrize("begin", ["sqlite", "postgresql"], indirect=True)
-async def test_processes_whose_steady_clocks_are_apart_agree(begin: Open, clock: TurnedClock, behind: int) -> None:
+async def test_processes_with_different_monotonic_clocks_agree(begin: Open, clock: TurnedClock, behind: int) -> None:
     slow = TurnedClock(clock.now, clock.passed)
     first, second = begin(), begin(ticks=slow.ticks)
     for ordering in (first, second):
@@ -194,7 +196,7 @@ async def test_processes_whose_steady_clocks_are_apart_agree(begin: Open, clock:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_nobody_has_to_ask_for_the_steady_clock(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_monotonic_clock_is_the_default(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead, real = 0, time.time_ns
 
     def wall() -> int:

@@ -1,4 +1,4 @@
-"""`CausalOrdering` as its guide says that it can be used, in memory and on a SQLite file; each test is a defect that was seen."""
+"""`CausalOrdering` in the uses that its guide documents, in memory and on SQLite; each test covers an observed defect."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_lost_followers_are_handled_through_preceding_event_confirmed(shar
         await one_by_one(ordering, lost, handled)
 
 
-async def test_what_is_to_be_tried_again_is_among_the_lost_followers_when_its_time_has_come(shared: Shared) -> None:
+async def test_a_failed_follower_is_among_the_lost_followers_when_its_retry_is_due(shared: Shared) -> None:
     clock, failing = Clock(), {"b"}
     ordering = shared.open(clock)
     handled: list[str] = []
@@ -114,7 +114,7 @@ async def test_what_is_to_be_tried_again_is_among_the_lost_followers_when_its_ti
     assert handled == ["a", "b"]
 
 
-async def test_any_subclass_of_datetime_and_any_zone_will_do(shared: Shared) -> None:
+async def test_any_subclass_of_datetime_and_any_zone_is_accepted(shared: Shared) -> None:
     ordering = shared.open(Clock())
     odd = OddDatetime(2026, 1, 1, 2, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=2)))
     await ordering.record_follower(CausalEvent(id="b", follows="a", occurred=odd, received=odd))
@@ -126,7 +126,7 @@ async def test_any_subclass_of_datetime_and_any_zone_will_do(shared: Shared) -> 
 
 
 @pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(seconds=30)])
-async def test_a_clock_that_was_ahead_for_a_moment_stops_nothing(shared: Shared, ahead: timedelta) -> None:
+async def test_a_clock_that_was_temporarily_ahead_delays_no_event(shared: Shared, ahead: timedelta) -> None:
     clock, handled = Clock(), list[str]()
     ordering = shared.open(clock, by_age=False)
     clock.turn(ahead)
@@ -148,7 +148,7 @@ async def test_a_clock_that_was_ahead_for_a_moment_stops_nothing(shared: Shared,
     assert handled == ["after", "ready", "waits"]
 
 
-async def test_what_was_handled_is_forgotten_by_age(shared: Shared) -> None:
+async def test_handled_events_are_pruned_by_age(shared: Shared) -> None:
     clock, handled = Clock(), list[str]()
     ordering = shared.open(clock, retention=timedelta(hours=1))
     await one_by_one(ordering, [event(f"{n}") for n in range(2_100)], handled)
@@ -174,7 +174,7 @@ async def test_order_is_by_occurred_and_age_is_by_received(shared: Shared) -> No
     assert [one.id for one in await ordering.get_lost_followers()] == ["d", "b"]
 
 
-async def test_what_came_before_others_is_lost_before_them_in_whatever_order_it_was_offered(shared: Shared) -> None:
+async def test_events_received_earlier_are_lost_earlier_in_any_offer_order(shared: Shared) -> None:
     clock = Clock()
     ordering = shared.open(clock)
     await ordering.record_follower(event("new", "x"))
@@ -183,12 +183,12 @@ async def test_what_came_before_others_is_lost_before_them_in_whatever_order_it_
     assert [one.id for one in await ordering.get_lost_followers()] == ["old"]
 
 
-async def test_without_by_age_old_events_wait_too(shared: Shared) -> None:
+async def test_without_by_age_old_events_wait(shared: Shared) -> None:
     ordering = shared.open(Clock(), by_age=False)
     assert await ordering.offer([event("b", "a", second=-86_400)]) == ["waiting"]
 
 
-async def test_claims_are_confirmed_given_back_and_failed_one_by_one(shared: Shared) -> None:
+async def test_claims_are_confirmed_released_and_failed_individually(shared: Shared) -> None:
     clock = Clock()
     ordering = shared.open(clock)
     await ordering.offer([event("a"), event("b", "a"), event("c"), event("d")])
@@ -205,7 +205,7 @@ async def test_claims_are_confirmed_given_back_and_failed_one_by_one(shared: Sha
     assert [(claim.event.id, claim.attempts) for claim in await ordering.claim(9)] == [("c", 2), ("d", 2)]
 
 
-async def test_what_is_recorded_as_seen_counts_for_its_followers(shared: Shared) -> None:
+async def test_an_event_recorded_as_seen_releases_its_followers(shared: Shared) -> None:
     ordering = shared.open(Clock())
     await ordering.record_follower(event("b", "a"))
     await ordering.record_event_as_seen(event("a"))
@@ -218,7 +218,7 @@ async def test_what_is_recorded_as_seen_counts_for_its_followers(shared: Shared)
 
 
 @pytest.mark.parametrize("apart", [timedelta(0), timedelta(seconds=61), -timedelta(seconds=61)])
-async def test_slow_handlers_and_clocks_apart_handle_each_event_once(tmp_path: Path, apart: timedelta) -> None:
+async def test_slow_handlers_with_different_clocks_handle_each_event_once(tmp_path: Path, apart: timedelta) -> None:
     """Two processes' orderings share a scope; each handler lasts longer than a lease by both clocks."""
     url = f"sqlite:///{tmp_path / 'ordering.db'}"
     clocks = [Clock(), Clock()]
@@ -246,7 +246,7 @@ async def test_slow_handlers_and_clocks_apart_handle_each_event_once(tmp_path: P
         assert handled.index(f"{n - 4}") < handled.index(f"{n}")
 
 
-async def test_an_event_in_a_body_is_handed_to_nobody_else_however_long_that_takes(tmp_path: Path) -> None:
+async def test_an_event_in_a_long_body_is_not_claimed_by_another_process(tmp_path: Path) -> None:
     url, clock, late = f"sqlite:///{tmp_path / 'ordering.db'}", Clock(), Clock()
     late.turn(timedelta(seconds=61))
     others: list[str] = []
@@ -270,7 +270,7 @@ async def test_an_event_in_a_body_is_handed_to_nobody_else_however_long_that_tak
         assert others == []
 
 
-async def test_a_cancelled_body_gives_its_event_back(shared: Shared) -> None:
+async def test_a_cancelled_body_releases_its_event(shared: Shared) -> None:
     ordering, handled = shared.open(Clock()), list[str]()
     begun = asyncio.Event()
 

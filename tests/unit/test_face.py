@@ -1,4 +1,4 @@
-"""The public names exist, and loading them loads no heavy library."""
+"""The public names exist, and importing them loads no heavy library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAVY = {"fastapi", "sqlalchemy", "pyspark", "pyarrow", "pandas", "numpy", "uvic
 
 
 @pytest.mark.parametrize("name", headrace.__all__)
-def test_every_exported_name_is_there(name: str) -> None:
+def test_every_exported_name_exists(name: str) -> None:
     assert getattr(headrace, name) is not None
 
 
@@ -24,7 +24,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = headrace.nonsense  # type: ignore[attr-defined]
 
 
-def test_the_whole_authoring_face_loads_nothing_heavy() -> None:
+def test_all_public_names_load_without_heavy_libraries() -> None:
     script = """
 import sys, headrace
 for name in headrace.__all__:
@@ -35,13 +35,13 @@ print(*{name.partition('.')[0] for name in sys.modules})
     assert not loaded & HEAVY
 
 
-def test_importing_the_package_alone_loads_only_its_list_of_names() -> None:
+def test_importing_the_package_loads_only_its_lazy_exports() -> None:
     script = "import sys, headrace; print(*[name for name in sys.modules if name.startswith('headrace.')])"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert loaded == ["headrace.lazy_exports"]
 
 
-def test_the_names_are_imported_from_an_archive_as_on_the_executors_of_a_cluster(tmp_path: Path) -> None:
+def test_public_names_can_be_imported_from_an_archive(tmp_path: Path) -> None:
     package = Path(headrace.__file__).parent
     archive = tmp_path / "headrace.zip"
     with zipfile.ZipFile(archive, "w") as file:

@@ -55,7 +55,7 @@ def write(folder: Path, text: str, name: str = "project.py") -> Path:
     return path
 
 
-def test_where_and_how_often_a_trigger_runs_is_declared_with_it() -> None:
+def test_a_trigger_declares_its_queue_priority_and_restarts() -> None:
     made = Project("flights")
     made.watch("legs", MemoryUpstream("legs"), queue="gpu", priority=3, max_restarts=0)
     (declared,) = made.declaration().triggers
@@ -87,14 +87,14 @@ def test_a_file_declares_a_project(tmp_path: Path) -> None:
     assert not pipeline.takes("other")
 
 
-def test_what_a_file_defines_can_be_imported_by_its_class_path(tmp_path: Path) -> None:
+def test_classes_of_a_project_file_can_be_imported_by_class_path(tmp_path: Path) -> None:
     loaded = load_project(write(tmp_path, GOOD, "my project.py"))
     trigger = loaded.triggers["legs.all"]
     _, kwargs = trigger.serialize()
     assert type(trigger)(**kwargs).shared_stream_key() == str(tmp_path / "feed")
 
 
-def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+def test_a_project_file_can_import_neighbouring_modules(tmp_path: Path) -> None:
     write(tmp_path, "from headrace.project import Project\nmade = Project('x')\n", "headrace_test_neighbour.py")
     assert load_project(write(tmp_path, "from headrace_test_neighbour import made as project\n")).name == "x"
 
@@ -112,13 +112,13 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
         ("from headrace.project import Project\np = Project('a')\np.pipeline(on='legs')(print)", "no trigger has such a name"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, message: str) -> None:
+def test_an_unusable_project_file_is_rejected_with_the_reason(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ProjectError, match=message) as caught:
         load_project(write(tmp_path, text))
     assert caught.value.hint
 
 
-def test_a_file_that_is_not_there_or_no_python(tmp_path: Path) -> None:
+def test_a_missing_file_or_a_file_that_is_not_python_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="no project file"):
         load_project(tmp_path / "missing.py")
     with pytest.raises(ProjectError, match="no project file"):
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_or_no_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "*", "x" * 201, None, 3])
-def test_names_are_plain(name: Any) -> None:
+def test_invalid_names_are_rejected(name: Any) -> None:
     for declare in (
         lambda: Project(name),
         lambda: project().watch(name, MemoryUpstream("legs")),
@@ -138,7 +138,7 @@ def test_names_are_plain(name: Any) -> None:
             declare()
 
 
-def test_names_are_given_once() -> None:
+def test_duplicate_names_are_rejected() -> None:
     made = project()
     with pytest.raises(ProjectError, match="Two triggers"):
         made.watch("legs.united", MemoryUpstream("legs"))
@@ -166,13 +166,13 @@ def test_names_are_given_once() -> None:
         {"on": "legs.*", "on_failure": None},
     ],
 )
-def test_a_pipeline_that_cannot_be_says_so(wrong: dict[str, Any]) -> None:
+def test_an_invalid_pipeline_is_rejected_with_a_hint(wrong: dict[str, Any]) -> None:
     with pytest.raises(ProjectError, match="The pipeline 'print' has") as caught:
         project().pipeline(**wrong)(print)
     assert caught.value.hint
 
 
-def test_a_watch_that_cannot_be_names_itself() -> None:
+def test_an_invalid_watch_is_rejected_with_its_name() -> None:
     feed: Any = "feed"
     with pytest.raises(ProjectError, match=r"The watch 'legs': .* is not a path") as caught:
         project().watch("legs", MemoryUpstream("legs"), id="leg_id")
@@ -181,7 +181,7 @@ def test_a_watch_that_cannot_be_names_itself() -> None:
         project().watch("legs", feed)
 
 
-def test_a_trigger_of_ones_own() -> None:
+def test_a_project_declares_a_trigger_of_a_user_class() -> None:
     made = project()
     trigger = reads(Feed())()
     made.trigger("mine", trigger)
@@ -192,7 +192,7 @@ def test_a_trigger_of_ones_own() -> None:
         made.trigger("other", other)
 
 
-def test_a_trigger_that_cannot_be_written_down_says_so() -> None:
+def test_a_trigger_that_cannot_be_serialized_is_named() -> None:
     class Unwritable(BaseEventTrigger):
         def serialize(self) -> tuple[str, dict[str, Any]]:
             return "x", {"connection": object()}
@@ -232,7 +232,7 @@ class Kwargs(BaseEventTrigger):
         object(),
     ],
 )
-def test_a_keyword_argument_that_json_does_not_give_back_is_refused(value: Any) -> None:
+def test_a_keyword_argument_that_json_changes_is_rejected(value: Any) -> None:
     made = project()
     made.trigger("mine", Kwargs(value))
     with pytest.raises(ProjectError, match=r"'mine' cannot be written down: ValueError: of its keyword arguments, value"):
@@ -243,7 +243,7 @@ def test_a_keyword_argument_that_json_does_not_give_back_is_refused(value: Any) 
         TaskDeferred(FileTrigger("/there"), "goes_on", {"value": value}).waiting()
 
 
-def test_a_keyword_argument_that_contains_itself_is_refused() -> None:
+def test_a_keyword_argument_that_contains_itself_is_rejected() -> None:
     circle: list[Any] = []
     circle.append(circle)
     made = project()
@@ -253,13 +253,13 @@ def test_a_keyword_argument_that_contains_itself_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 1, -(2**63), 1.5, "text \u4e2d", [], {"a": [{"b": None}]}])
-def test_plain_keyword_arguments_are_declared_as_they_are(value: Any) -> None:
+def test_plain_keyword_arguments_are_declared_unchanged(value: Any) -> None:
     made = project()
     made.trigger("mine", Kwargs(value))
     assert made.declaration().triggers[-1].kwargs == {"value": value}
 
 
-def test_a_trigger_without_a_stream() -> None:
+def test_a_trigger_without_a_shared_stream_declares_none() -> None:
     class Alone(BaseEventTrigger):
         def serialize(self) -> tuple[str, dict[str, Any]]:
             return "some.Alone", {}
@@ -296,7 +296,7 @@ waits = FileTrigger("answer.json")
 
 
 @pytest.mark.parametrize("upstream", ['Directory("inbox")', 'Directory("./x/../inbox")', 'Queue("orders.queue")'])
-def test_a_relative_path_is_the_same_in_a_watch_and_in_a_trigger_wherever_it_is_started(
+def test_a_relative_path_is_resolved_equally_in_watches_and_triggers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upstream: str
 ) -> None:
     (tmp_path / "home").mkdir()
@@ -321,7 +321,7 @@ def test_a_file_trigger_waits_in_the_folder_of_the_project(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("watched", ['Directory("inbox", "*.json")', 'Directory("./inbox/", "a*.jsonl")'])
-def test_two_patterns_on_one_folder_are_refused(tmp_path: Path, watched: str) -> None:
+def test_two_patterns_on_one_folder_are_rejected(tmp_path: Path, watched: str) -> None:
     path = tmp_path / "two_patterns.py"
     path.write_text(FOLDERS.format(upstream='Directory("inbox")', watched=watched))
     with pytest.raises(ProjectError, match=r"inbox is read with two patterns: .* by 'declared', .* by 'mine'") as caught:
@@ -329,7 +329,7 @@ def test_two_patterns_on_one_folder_are_refused(tmp_path: Path, watched: str) ->
     assert caught.value.hint
 
 
-def test_one_pattern_on_two_folders_is_fine(tmp_path: Path) -> None:
+def test_two_folders_can_have_different_patterns(tmp_path: Path) -> None:
     path = tmp_path / "two_folders.py"
     path.write_text(FOLDERS.format(upstream='Directory("inbox")', watched='Directory("outbox", "*.json")'))
     assert len({trigger.stream for trigger in load_project(path).declaration().triggers}) == 2
@@ -350,7 +350,7 @@ def test_a_task_needs_no_parentheses() -> None:
     assert submit.body("collect") is collect
 
 
-def test_a_pipeline_without_parentheses_is_told_what_it_needs() -> None:
+def test_a_pipeline_without_parentheses_is_rejected_with_an_example() -> None:
     project = Project("p")
     with pytest.raises(ProjectError, match="needs to know its triggers") as refused:
         project.pipeline(lambda events: events)  # type: ignore[arg-type]
@@ -360,13 +360,13 @@ def test_a_pipeline_without_parentheses_is_told_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("payload", "words"), [("strng foo, bar", "there is no type 'foo'"), ("n lng", "Do you mean 'long'"), (5, "payload=5")]
 )
-def test_a_schema_that_cannot_be_read_is_refused_when_the_project_loads(payload: Any, words: str) -> None:
+def test_an_invalid_schema_is_rejected_when_the_project_loads(payload: Any, words: str) -> None:
     with pytest.raises(ProjectError) as refused:
         Project("p").pipeline(on="*", payload=payload, name="sums")(lambda events: events)
     assert words in str(refused.value)
 
 
-def test_many_watches_of_one_folder_resolve_its_path_a_few_times(tmp_path: Path) -> None:
+def test_many_watches_of_one_folder_resolve_its_path_only_a_few_times(tmp_path: Path) -> None:
     """To resolve a path is a system call for each of its parts: 100,000 watches took twenty seconds of it."""
     (tmp_path / "feed").mkdir()
     (tmp_path / "link").symlink_to("feed")
@@ -395,7 +395,7 @@ def test_many_watches_of_one_folder_resolve_its_path_a_few_times(tmp_path: Path)
     assert resolved < 30
 
 
-def test_a_project_that_grows_declares_what_is_new() -> None:
+def test_a_growing_project_declares_its_new_triggers_and_pipelines() -> None:
     project = Project("grows")
     project.watch("first", MemoryUpstream("m"))
     assert [trigger.name for trigger in project.declaration().triggers] == ["first"]

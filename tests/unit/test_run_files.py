@@ -1,4 +1,4 @@
-"""A file says what runs only as long as the process that wrote it lives."""
+"""A run file counts as alive only while the process that wrote it runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_file_of_a_process_is_alive_until_it_is_killed(tmp_path: Path) -> No
     assert (record.facts, record.alive) == ({"pid": 1}, False)
 
 
-def test_the_file_keeps_its_size_so_that_a_full_disk_can_hold_what_is_new(tmp_path: Path) -> None:
+def test_a_run_file_has_a_fixed_size_so_that_updates_fit_on_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "standalone.json"
     with RunFile(path) as file:
         file.write({"a": 1})
@@ -48,7 +48,7 @@ def test_the_file_keeps_its_size_so_that_a_full_disk_can_hold_what_is_new(tmp_pa
         assert record.facts == {"b": 2}
 
 
-def test_the_first_process_of_a_home_keeps_the_file(tmp_path: Path) -> None:
+def test_the_first_process_of_a_home_owns_the_run_file(tmp_path: Path) -> None:
     path = tmp_path / "api.json"
     with RunFile(path) as first, RunFile(path) as second:
         first.write({"who": "first"})
@@ -58,7 +58,7 @@ def test_the_first_process_of_a_home_keeps_the_file(tmp_path: Path) -> None:
         assert (record.facts["who"], record.alive) == ("first", True)
 
 
-def test_what_is_no_such_file_says_nothing(tmp_path: Path) -> None:
+def test_an_invalid_run_file_is_read_as_none(tmp_path: Path) -> None:
     assert read_run_file(tmp_path / "none.json") is None
     for content in (b"", b"[]", b"{", b"\xff" * 100, b"5"):
         (tmp_path / "odd.json").write_bytes(content)

@@ -1,4 +1,4 @@
-"""File, then environment, then flags; and clear words for what cannot be used."""
+"""Settings come from the file, then the environment, then flags, and errors name the invalid value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_precede_the_environment_and_the_environment_precedes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "headrace.toml").write_text("port = 1\nlookback = 1\nmaster = 'local[1]'\n")
     monkeypatch.setenv("HEADRACE_PORT", "2")
     monkeypatch.setenv("HEADRACE_LOOKBACK", "2")
@@ -27,7 +27,7 @@ def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytes
     assert (settings.port, settings.lookback, settings.master) == (3, 2.0, "local[1]")
 
 
-def test_configuration_of_spark_is_put_together_from_all_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_configuration_is_merged_from_file_environment_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "headrace.toml").write_text('[spark_conf]\n"spark.a" = "file"\n"spark.b" = "file"\n"spark.c" = "file"\n')
     monkeypatch.setenv("HEADRACE_SPARK_CONF", '{"spark.b": "environment", "spark.c": "environment"}')
     assert read_settings(spark_conf={"spark.c": "flag"}).spark_conf == {"spark.a": "file", "spark.b": "environment", "spark.c": "flag"}
@@ -57,7 +57,7 @@ def test_defaults_are_loopback_and_the_data_folder_of_xdg(tmp_path: Path, monkey
         ("retention_days = 1e300", "Setting 'retention_days' cannot be used"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, toml: str, message: str) -> None:
+def test_an_invalid_setting_is_named(tmp_path: Path, toml: str, message: str) -> None:
     (tmp_path / "headrace.toml").write_text(toml)
     with pytest.raises(SettingsError, match=message):
         read_settings()
@@ -69,7 +69,7 @@ def test_a_named_file_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
         read_settings()
 
 
-def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+def test_the_key_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     first = read_settings(home=tmp_path / "home").with_key()
     assert first.key == read_settings(home=tmp_path / "home").with_key().key
     assert len(first.key) >= 32
@@ -77,7 +77,7 @@ def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["key"]
 
 
-def test_the_key_for_secrets_is_another_and_kept_the_same_way(tmp_path: Path) -> None:
+def test_the_encryption_key_is_separate_and_stored_like_the_key(tmp_path: Path) -> None:
     settings = read_settings(home=tmp_path / "home").with_key().with_fernet_keys()
     assert settings.keys == read_settings(home=tmp_path / "home").with_fernet_keys().keys
     assert len(b64decode(settings.keys[0], altchars="-_")) == 32
@@ -85,17 +85,17 @@ def test_the_key_for_secrets_is_another_and_kept_the_same_way(tmp_path: Path) ->
     assert stat.S_IMODE((tmp_path / "home" / "fernet-key").stat().st_mode) == 0o600
 
 
-def test_no_key_shows_in_what_settings_say_of_themselves(tmp_path: Path) -> None:
+def test_the_repr_of_settings_contains_no_keys(tmp_path: Path) -> None:
     shown = repr(read_settings(home=tmp_path, key="the-key", fernet_keys="the-fernet-key", token="the-token"))
     assert "the-" not in shown
 
 
-def test_a_key_that_is_given_is_not_kept(tmp_path: Path) -> None:
+def test_a_configured_key_is_not_stored(tmp_path: Path) -> None:
     assert read_settings(home=tmp_path, key="given").with_key().key == "given"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_home_that_is_a_file_is_said_so(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ResourceError, match="Cannot store a key in"):
         read_settings(home=tmp_path / "file").with_key()
@@ -106,16 +106,16 @@ def test_an_ipv6_address_makes_a_valid_url() -> None:
 
 
 @pytest.mark.parametrize("given", ["nonsense", "ftp://here", "http://", "http://here:99999", "http://here:port", "localhost:8642"])
-def test_an_address_of_an_api_that_cannot_be_one(given: str) -> None:
+def test_an_invalid_api_url_is_rejected(given: str) -> None:
     with pytest.raises(SettingsError, match="'api_url' cannot be used"):
         read_settings(api_url=given)
 
 
-def test_an_address_of_an_api_may_have_a_path() -> None:
+def test_an_api_url_can_have_a_path() -> None:
     assert read_settings(api_url="https://here.example/headrace/").url == "https://here.example/headrace"
 
 
-def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_all_that_are(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_reported_with_the_nearest_and_all_settings(tmp_path: Path) -> None:
     (tmp_path / "headrace.toml").write_text("lookbak = 5\n")
     with pytest.raises(SettingsError, match=r"The setting 'lookbak' is unknown. Do you mean 'lookback'\?") as refused:
         read_settings()
@@ -126,7 +126,7 @@ def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_all_that_are(t
 
 
 @pytest.mark.parametrize("name", ["HEADRACE_LOKBACK", "HEADRACE_API_ULR", "HEADRACE_DATABASE_URI", "HEADRACE_LOGLEVEL", "HEADRACE_TOKENS"])
-def test_a_variable_that_is_nearly_one_of_ours_is_not_ignored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelled_environment_variable_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "3")
     with pytest.raises(SettingsError, match=rf"The variable {name} is unknown. Do you mean HEADRACE_") as refused:
         read_settings()
@@ -136,12 +136,12 @@ def test_a_variable_that_is_nearly_one_of_ours_is_not_ignored(name: str, monkeyp
 @pytest.mark.parametrize(
     "name", ["HEADRACE_SERVICE_HOST", "HEADRACE_PORT_8642_TCP", "HEADRACE_CONNECTION_X", "HEADRACE_VARIABLE_HOMES", "HEADRACE_TEST_SEED"]
 )
-def test_variables_of_others_and_of_secrets_are_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_of_other_programs_and_of_secrets_are_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "3")
     read_settings()
 
 
-def test_a_variable_that_sets_nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_without_effect_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "CAPACITY",
         "LOKBACK",
@@ -157,7 +157,7 @@ def test_a_variable_that_sets_nothing_is_listed(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("line", ["home = 5", "home = ''", "home = true", "home = ['a']", "project = 5", "log_dir = 1.5"])
-def test_what_is_no_path_is_refused(line: str, tmp_path: Path) -> None:
+def test_an_invalid_path_is_rejected(line: str, tmp_path: Path) -> None:
     (tmp_path / "headrace.toml").write_text(line + "\n")
     with pytest.raises(SettingsError, match=r"Setting '\w+' cannot be used: .* is not a path"):
         read_settings()

@@ -1,4 +1,4 @@
-"""Each setting says which processes read it, and that agrees with the code of the processes."""
+"""Each setting names the processes that read it, in agreement with their code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a status needs a person: each rule by a status that shows its case, and by the nearest one that does not."""
+"""The alerts of a status: each rule with a status that meets it, and with the nearest status that does not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PIPELINE = PipelineStatus(name="delays", on=["*"], table="t", runs=0, failed=0, 
 BOTH = [job(), job("pipeline", 2)]
 
 
-def told(found: list[Alert]) -> list[tuple[str, str]]:
+def severities_and_subjects(found: list[Alert]) -> list[tuple[str, str]]:
     return [(alert.severity, alert.about) for alert in found]
 
 
@@ -78,7 +78,7 @@ WELL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", WELL)
-def test_nothing_is_said_where_all_is_well(case: str) -> None:
+def test_a_healthy_status_has_no_alerts(case: str) -> None:
     assert alerts_of(status(**WELL[case])) == []
 
 
@@ -115,45 +115,45 @@ WRONG: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_needs_somebody_is_told(case: str) -> None:
+def test_each_rule_raises_its_alert(case: str) -> None:
     parts, expected = WRONG[case]
-    assert told(alerts_of(status(**parts))) == expected
+    assert severities_and_subjects(alerts_of(status(**parts))) == expected
 
 
-def test_a_restart_loop_is_told_with_its_count_and_its_last_reason() -> None:
+def test_a_restart_loop_alert_has_the_count_and_the_last_reason() -> None:
     (alert,) = alerts_of(status(jobs=LOST))
     assert "2 times" in alert.summary
     assert alert.summary.endswith("disk full")
 
 
-def test_a_retry_is_told_with_its_trigger_and_the_reason() -> None:
+def test_a_retry_alert_names_the_trigger_and_the_reason() -> None:
     (alert,) = alerts_of(status(streams=[stream(lanes_retrying=3, retrying=[RETRY])]))
     assert alert.summary == "3 lanes wait for a retry on stream folder; trigger legs failed 2 times in lane a.jsonl: ValueError: no"
 
 
-def test_a_full_disk_comes_first_and_the_age_of_heartbeats_says_nothing_then() -> None:
+def test_a_full_disk_precedes_other_alerts_and_suppresses_alerts_on_heartbeats() -> None:
     outage = Outage(ago(3), "The disk is full: x.db takes no more.", "Make room.")
     found = alerts_of(status(jobs=[job(state="silent", last_heartbeat=ago(99))], triggers=[trigger()], dead_letters=1), outage)
-    assert told(found) == [("error", "storage"), ("warning", "dead-letters")]
+    assert severities_and_subjects(found) == [("error", "storage"), ("warning", "dead-letters")]
     assert found[0].summary == "Nothing can be stored: The disk is full: x.db takes no more. Make room."
     assert found[0].since == ago(3)
 
 
-def test_what_this_machine_knows_of_a_process_replaces_what_the_jobs_say() -> None:
+def test_a_local_alert_replaces_the_alert_on_the_jobs_of_the_process() -> None:
     local = Alert(severity="error", about="process:pipeline", summary="exit code 1", section="processes")
     found = alerts_of(status(jobs=LOST, dead_letters=1), local=[local])
     assert [alert.summary for alert in found if alert.about == "process:pipeline"] == ["exit code 1"]
     assert found[0] is local
 
 
-def test_errors_come_before_warnings_and_many_of_a_kind_are_summed() -> None:
+def test_errors_precede_warnings_and_many_alerts_of_a_kind_are_summarised() -> None:
     many = [trigger(f"t{n}", state="parked", failure="E: no") for n in range(10_000)]
     found = alerts_of(status(jobs=[job()], triggers=many, dead_letters=1))
     assert [alert.severity for alert in found] == ["error"] * 6 + ["warning"]
     assert found[5].summary == "9,995 more triggers are parked."
 
 
-def test_those_that_the_status_does_not_list_are_counted() -> None:
+def test_triggers_that_the_status_does_not_list_are_counted() -> None:
     some = [trigger(f"t{n}", state="parked", failure="E: no") for n in range(20)]
     found = alerts_of(status(triggers=some, counts=ListSizes(jobs={"triggerer": 1}, triggers={"parked": 10_000})))
     assert len(found) == 6

@@ -1,4 +1,4 @@
-"""Routes equal the table of calls, and cannot be added otherwise."""
+"""The routes equal the table of calls; a route that differs from the table is an error."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_each_call_has_one_route() -> None:
 
 
 @pytest.mark.parametrize("serve", [post_as_any_job, post_nothing, remove])
-def test_a_route_with_another_body_or_caller_is_an_error(serve: Callable[..., Any]) -> None:
+def test_a_route_with_a_different_body_or_caller_is_an_error(serve: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="POST /execution/x"):
         served((POST, serve))
 

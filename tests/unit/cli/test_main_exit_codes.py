@@ -1,4 +1,4 @@
-"""How a command ends is told by its exit code, as the guide "At three in the morning" says."""
+"""Each error ends a command with the exit code that the guide "At three in the morning" documents."""
 
 from __future__ import annotations
 

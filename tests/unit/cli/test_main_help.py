@@ -1,4 +1,4 @@
-"""Every command explains itself: help, the help of each option, and an example."""
+"""Every command has help, help for each option, and an example."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ALL = dict(commands(typer.main.get_command(app), "headrace"))
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_a_command_has_an_example_of_itself(path: str) -> None:
+def test_the_help_of_a_command_has_an_example(path: str) -> None:
     examples = re.findall(r"\[bold\](.+?)\[/bold\]", ALL[path].epilog or "")
     assert any(f"{path} " in f"{example} " for example in examples), ALL[path].epilog
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_the_help_of_a_command_and_its_options_are_sentences_that_are_shown_in_full(path: str) -> None:
+def test_the_help_of_commands_and_options_is_sentences_without_markup(path: str) -> None:
     command = ALL[path]
     for text in [command.help, *(parameter.help for parameter in command.params)]:
         assert text

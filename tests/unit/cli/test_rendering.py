@@ -67,23 +67,23 @@ def test_a_narrow_terminal_gets_a_block_for_each_row(width: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_json_is_the_response_wherever_it_goes(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_output_is_the_response_in_pipes_and_on_terminals(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(monkeypatch, 20, terminal=terminal, as_json=True)
     assert json.loads(text) == {"names": ["legs.united"]}
     assert ESCAPE not in text
 
 
-def test_without_rows_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_rows_prints_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed(monkeypatch, 80, terminal=False, rows=[]) == "There is none.\n"
 
 
-def test_text_of_others_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_and_markup_in_values_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(monkeypatch, 200, terminal=True, rows=[("a\x1b[2Jb", 1, "[bold]x[/bold]", None)])
     assert "\\u001b[2Jb" in without_colours(text)
     assert "[bold]x[/bold]" in text
 
 
-def test_facts_are_names_and_values_and_then_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_are_printed_as_names_and_values_before_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr(rendering, "out", Screen(file=file, width=200, force_terminal=False, highlight=False, soft_wrap=True))
     render_facts(Answer(names=[]), {"state": "open", "batch": None, "attempts": 3}, json=False, text="the [whole] text")
@@ -103,5 +103,5 @@ def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None
     assert duration(seconds) == text
 
 
-def test_a_count_has_the_number_of_its_noun() -> None:
+def test_a_count_has_its_noun_in_singular_or_plural() -> None:
     assert [count(number, "message") for number in (0, 1, 2_000)] == ["0 messages", "1 message", "2,000 messages"]

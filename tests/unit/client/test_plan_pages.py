@@ -1,4 +1,4 @@
-"""A plan of any size is sent in requests that the API takes."""
+"""A plan of any size is sent in requests within the limits of the API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_small_plan_has_no_pages() -> None:
     assert paged(plan) == ([], plan)
 
 
-def test_a_large_plan_has_pages_that_together_are_the_plan() -> None:
+def test_the_pages_of_a_large_plan_add_up_to_the_plan() -> None:
     chance = random.Random(17)
     plan = Plan(
         epoch=3,

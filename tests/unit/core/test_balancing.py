@@ -1,4 +1,4 @@
-"""Balancing leases: nobody starves, no stream is split, and moving ends."""
+"""Balancing of leases: all units are served, no stream is split, and moves end."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def unserved(there: World) -> list[int]:
     return [one for unit in unassignable(there.triggers.values(), list(there.jobs.values())) for one in unit.ids()]
 
 
-def test_the_first_job_takes_all_that_it_has_room_for() -> None:
+def test_the_first_job_acquires_units_up_to_its_capacity() -> None:
     there = world(6, 4)
     there.rest()
     assert [one.holder for one in there.triggers.values()] == [1, 1, 1, 1, None, None]
     assert unserved(there) == [5, 6]
 
 
-def test_a_job_that_joins_gets_its_share_within_a_few_rounds_and_then_nothing_moves() -> None:
+def test_a_new_job_acquires_its_share_in_a_few_rounds_and_moves_end() -> None:
     there = world(300, 1_000)
     there.rest()
     join(there, 1_000)
@@ -117,7 +117,7 @@ def test_a_job_that_joins_gets_its_share_within_a_few_rounds_and_then_nothing_mo
     assert all(step(there.triggers.values(), list(there.jobs.values()), one).settled for one in there.jobs)
 
 
-def test_one_step_gives_back_no_more_than_a_quarter() -> None:
+def test_a_step_releases_at_most_a_quarter_of_the_units() -> None:
     there = world(400, 1_000)
     there.rest()
     join(there, 1_000)
@@ -128,7 +128,7 @@ def test_one_step_gives_back_no_more_than_a_quarter() -> None:
     assert len(step(few.triggers.values(), list(few.jobs.values()), 1).release) == LEAST
 
 
-def test_what_is_given_back_is_claimed_only_once_it_has_stopped() -> None:
+def test_a_released_unit_is_acquired_after_it_has_stopped() -> None:
     there = world(2, 10)
     there.load(1)
     join(there, 10)
@@ -140,7 +140,7 @@ def test_what_is_given_back_is_claimed_only_once_it_has_stopped() -> None:
     assert (there.units(1), there.units(2)) == (1, 1)
 
 
-def test_the_dead_confirm_nothing_and_their_units_go_on() -> None:
+def test_units_of_an_ended_job_are_acquired_without_confirmation() -> None:
     there = world(2, 10)
     there.load(1)
     join(there, 10)
@@ -150,7 +150,7 @@ def test_the_dead_confirm_nothing_and_their_units_go_on() -> None:
     assert there.units(2) == 2
 
 
-def test_a_draining_job_gives_all_back_at_once_and_gets_none() -> None:
+def test_a_draining_job_releases_all_units_in_one_step_and_acquires_none() -> None:
     there = world(40, 100, 100)
     there.rest()
     there.jobs[1] = there.jobs[1]._replace(draining=True)
@@ -159,7 +159,7 @@ def test_a_draining_job_gives_all_back_at_once_and_gets_none() -> None:
     assert (there.units(1), there.units(2)) == (0, 40)
 
 
-def test_the_last_job_to_drain_gives_back_too() -> None:
+def test_the_last_job_to_drain_releases_its_units() -> None:
     there = world(4, 100)
     there.rest()
     there.jobs[1] = there.jobs[1]._replace(draining=True)
@@ -167,14 +167,14 @@ def test_the_last_job_to_drain_gives_back_too() -> None:
     assert there.units(1) == 0
 
 
-def test_higher_priorities_are_claimed_first_then_what_was_declared_first() -> None:
+def test_units_are_acquired_by_priority_then_by_declaration() -> None:
     there = world(5, 3)
     there.triggers[4] = there.triggers[4]._replace(priority=7)
     there.rest()
     assert [one.id for one in there.triggers.values() if one.holder] == [1, 2, 4]
 
 
-def test_a_unit_larger_than_any_capacity_goes_to_an_idle_job_rather_than_to_none() -> None:
+def test_a_unit_larger_than_any_capacity_goes_to_an_idle_job() -> None:
     there = world(2, 3, size=5)
     there.rest()
     assert (there.units(1), there.size(1)) == (1, 5)
@@ -183,7 +183,7 @@ def test_a_unit_larger_than_any_capacity_goes_to_an_idle_job_rather_than_to_none
     assert (there.units(1), there.units(2)) == (1, 1)
 
 
-def test_a_job_over_its_capacity_gives_back_what_another_has_room_for() -> None:
+def test_a_job_over_its_capacity_releases_units_to_a_job_with_capacity() -> None:
     there = world(4, 100, size=5)
     there.rest()
     there.jobs[1] = there.jobs[1]._replace(capacity=10)
@@ -192,7 +192,7 @@ def test_a_job_over_its_capacity_gives_back_what_another_has_room_for() -> None:
     assert (there.size(1), there.size(2)) == (10, 10)
 
 
-def test_a_job_takes_only_what_its_queues_name() -> None:
+def test_a_job_acquires_only_units_of_its_queues() -> None:
     there = world(4, 100)
     there.triggers[1] = there.triggers[1]._replace(queue="gpu")
     there.rest()
@@ -202,7 +202,7 @@ def test_a_job_takes_only_what_its_queues_name() -> None:
     assert (there.triggers[1].holder, there.units(gpu), there.units(1)) == (gpu, 1, 3)
 
 
-def test_a_queue_that_nobody_serves_does_not_keep_the_others_from_their_shares() -> None:
+def test_an_unserved_queue_does_not_affect_the_shares_of_other_queues() -> None:
     there = world(9, 100)
     there.triggers[1] = there.triggers[1]._replace(queue="gpu")
     there.rest()
@@ -211,7 +211,7 @@ def test_a_queue_that_nobody_serves_does_not_keep_the_others_from_their_shares()
     assert (there.units(1), there.units(2)) == (4, 4)
 
 
-def test_a_job_that_no_longer_serves_a_queue_gives_it_back() -> None:
+def test_a_job_releases_units_of_queues_that_it_does_not_serve() -> None:
     there = world(2, 100)
     there.rest()
     there.triggers[2] = there.triggers[2]._replace(queue="gpu")
@@ -229,7 +229,7 @@ def test_a_stream_of_two_queues_needs_a_job_that_serves_both() -> None:
     assert there.units(both) == 1
 
 
-def test_a_trigger_that_changed_goes_back_to_whom_polls_its_stream() -> None:
+def test_a_changed_trigger_returns_to_the_job_that_polls_its_stream() -> None:
     there = world(1, 100, 100, size=2)
     there.load(1)
     there.triggers[2] = there.triggers[2]._replace(holder=None, stopping=1)
@@ -238,7 +238,7 @@ def test_a_trigger_that_changed_goes_back_to_whom_polls_its_stream() -> None:
     assert there.triggers[2].holder == 1
 
 
-def test_a_trigger_that_moved_to_another_stream_waits_until_its_old_job_has_stopped_it() -> None:
+def test_a_trigger_with_a_new_stream_waits_until_its_previous_job_has_stopped_it() -> None:
     there = world(2, 100, 100, size=2)
     there.rest()
     holder = there.triggers[3].holder
@@ -253,7 +253,7 @@ def test_a_trigger_that_moved_to_another_stream_waits_until_its_old_job_has_stop
     assert there.triggers[1].holder == holder
 
 
-def test_what_is_parked_stays_with_its_stream_but_is_claimed_by_nobody_alone() -> None:
+def test_a_parked_trigger_stays_with_its_stream_and_is_not_acquired_alone() -> None:
     there = world(2, 100, size=2)
     there.triggers[1] = there.triggers[1]._replace(parked=True)
     there.rest()
@@ -264,7 +264,7 @@ def test_what_is_parked_stays_with_its_stream_but_is_claimed_by_nobody_alone() -
     assert unserved(there) == []
 
 
-def test_a_job_that_is_not_heard_of_is_given_nothing_and_keeps_what_it_has() -> None:
+def test_an_unresponsive_job_retains_its_units_and_acquires_none() -> None:
     there = world(4, 100, 100)
     there.rest()
     there.jobs[2] = there.jobs[2]._replace(listening=False)
@@ -278,7 +278,7 @@ def test_a_job_that_is_not_heard_of_is_given_nothing_and_keeps_what_it_has() -> 
     assert (there.units(1), there.units(2)) == (4, 4)
 
 
-def test_a_job_that_is_not_known_does_nothing() -> None:
+def test_an_unknown_job_acquires_no_units() -> None:
     there = world(2, 100)
     assert step(there.triggers.values(), list(there.jobs.values()), 9).acquire == []
 
@@ -301,7 +301,7 @@ def crowd(units: list[tuple[int, str, int, bool]], jobs: list[tuple[int, frozens
 
 @settings(deadline=None)
 @given(kinds, workers, st.integers(0, 2**32))
-def test_moving_ends_whoever_joins_and_leaves_and_nobody_starves(
+def test_moves_end_and_all_units_are_served_for_any_change_of_jobs(
     units: list[tuple[int, str, int, bool]], jobs: list[tuple[int, frozenset[str]]], seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -309,7 +309,7 @@ def test_moving_ends_whoever_joins_and_leaves_and_nobody_starves(
     there = crowd(units, jobs)
     for _ in range(3):
         there.rest(chance)
-        _nobody_starves(there)
+        _assert_all_units_are_served(there)
         before = there.moved
         there.rest(chance)
         assert there.moved == before, "at rest, nothing moves"
@@ -324,7 +324,7 @@ def test_moving_ends_whoever_joins_and_leaves_and_nobody_starves(
 
 @settings(deadline=None)
 @given(st.integers(1, 120), st.lists(st.integers(200, 2_000), min_size=1, max_size=5), st.integers(0, 2**32))
-def test_with_room_enough_no_unit_would_be_better_off_elsewhere(units: int, capacities: list[int], seed: int) -> None:
+def test_with_enough_capacity_no_move_improves_the_balance(units: int, capacities: list[int], seed: int) -> None:
     chance = random.Random(seed)
     note(f"seed {seed}")
     there = world(units, capacities[0])
@@ -342,7 +342,7 @@ def test_with_room_enough_no_unit_would_be_better_off_elsewhere(units: int, capa
             assert abs(there.units(one.id) - units * one.capacity / sum(capacities)) <= 1
 
 
-def _nobody_starves(there: World) -> None:
+def _assert_all_units_are_served(there: World) -> None:
     """What nobody holds is what nobody serves or has room for."""
     by_unit: dict[object, list[Trigger]] = {}
     for one in there.triggers.values():

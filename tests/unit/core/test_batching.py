@@ -9,13 +9,13 @@ from headrace.core.batching import BatchPolicy, Debounce, Window, due_batches, p
 SECOND = 1_000_000
 
 
-def test_what_has_come_is_one_run_or_one_each() -> None:
+def test_micro_makes_one_run_of_all_events_and_each_makes_one_per_event() -> None:
     assert due_batches("micro", 3, 0, 0, 0) == [3]
     assert due_batches("each", 3, 0, 0, 0) == [1, 1, 1]
     assert due_batches("micro", 0, 0, 0, 0) == due_batches("each", 0, 0, 0, 0) == []
 
 
-def test_a_debounce_waits_for_silence_but_not_for_more_than_it_may_hold() -> None:
+def test_a_debounce_waits_for_a_quiet_time_up_to_its_maximum_of_events() -> None:
     policy = Debounce(seconds=5, max_events=4)
     assert due_batches(policy, 3, 0, 0, 5 * SECOND - 1) == []
     assert due_batches(policy, 3, 0, 0, 5 * SECOND) == [3]
@@ -35,14 +35,14 @@ def test_a_window_waits_until_it_is_full_or_too_old() -> None:
     st.integers(0, 3),
     st.integers(0, 3),
 )
-def test_no_run_is_empty_and_none_takes_more_than_there_is(policy: BatchPolicy, held: int, first: int, quiet: int) -> None:
+def test_runs_are_never_empty_and_never_exceed_the_held_events(policy: BatchPolicy, held: int, first: int, quiet: int) -> None:
     runs = due_batches(policy, held, 0, first * SECOND, (first + quiet) * SECOND)
     assert all(runs)
     assert sum(runs) <= held
 
 
 @pytest.mark.parametrize("make", [lambda: Debounce(0), lambda: Debounce(1, 0), lambda: Window(0), lambda: Window(1, seconds=0)])
-def test_a_policy_that_would_never_run_is_refused(make: object) -> None:
+def test_a_policy_that_would_never_run_is_rejected(make: object) -> None:
     with pytest.raises(ValueError, match="has s"):
         make()  # type: ignore[operator]
 

@@ -5,7 +5,7 @@ from sys import getsizeof
 from headrace.core.memory_budget import MemoryBudget, weigh
 
 
-def test_one_alone_gets_two_thirds_and_each_of_many_something() -> None:
+def test_a_first_stream_gets_two_thirds_and_a_second_stream_a_part_of_the_rest() -> None:
     budget = MemoryBudget(300)
     held = 0
     while budget.admits(held):
@@ -20,7 +20,7 @@ def test_one_alone_gets_two_thirds_and_each_of_many_something() -> None:
     assert budget.used < 300
 
 
-def test_who_holds_nothing_may_always_go_on() -> None:
+def test_a_stream_that_holds_no_memory_is_always_admitted() -> None:
     budget = MemoryBudget(10)
     assert budget.admits(0)
     budget.change(1000)
@@ -28,7 +28,7 @@ def test_who_holds_nothing_may_always_go_on() -> None:
     assert not budget.admits(1)
 
 
-def test_what_is_given_back_is_told_to_those_who_wait() -> None:
+def test_waiters_are_notified_when_memory_is_released() -> None:
     told: list[int] = []
     budget = MemoryBudget(10)
     budget.waiting[lambda: told.append(budget.used)] = None
@@ -42,7 +42,7 @@ class Odd:
         raise SystemExit
 
 
-def test_weights() -> None:
+def test_weigh_estimates_the_size_of_a_value() -> None:
     assert weigh("x" * 1000) == getsizeof("x" * 1000)
     assert weigh({"a": ["x" * 1000, b"y" * 1000], "b": ({"c": "z" * 1000},)}) > 3000
     assert 0.5 < weigh([number * "x" for number in [100] * 100_000]) / (100_000 * (149 + 8)) < 1.5

@@ -1,4 +1,4 @@
-"""Every step from every state, and what holds after any number of them."""
+"""Every step from every state of a task run, and the invariants after any number of steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LEADS_TO: dict[tuple[Step, State], State] = {
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_from_every_state_leads_where_the_table_says_or_nowhere(step: Step, state: State) -> None:
+def test_each_step_leads_to_the_state_in_the_table_or_is_illegal(step: Step, state: State) -> None:
     run = TaskRunState(state, Continuation("method", "{}"))
     if (step, state) in LEADS_TO:
         assert STEPS[step](run).state == LEADS_TO[step, state]
@@ -52,7 +52,7 @@ def test_every_step_from_every_state_leads_where_the_table_says_or_nowhere(step:
 
 @pytest.mark.parametrize("type", TERMINAL)
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_terminal_event_ends_the_run_in_place_also_one_that_started_deferred(type: str, at_once: bool) -> None:
+def test_a_terminal_event_ends_a_deferred_run_without_a_worker(type: str, at_once: bool) -> None:
     wait = Continuation(None, "{}", timeout_at=9)
     run = task_run.begin("{}", wait) if at_once else task_run.defer(task_run.claim(task_run.begin("{}"), 1), wait)
     ended = task_run.fire(run, type, '"why"')
@@ -60,13 +60,13 @@ def test_a_terminal_event_ends_the_run_in_place_also_one_that_started_deferred(t
     assert (ended.error if ended.state == "failed" else ended.result) == '"why"'
 
 
-def test_a_timeout_fails_the_run_unless_it_names_a_method_for_it() -> None:
+def test_a_timeout_fails_the_run_unless_it_names_a_timeout_method() -> None:
     assert task_run.expire(task_run.begin("{}", Continuation("go", "{}", 5))).error == TIMED_OUT
     resumed = task_run.expire(task_run.begin("{}", Continuation("go", '{"a":1}', 5, "too_late")))
     assert (resumed.state, resumed.wait) == ("scheduled", Continuation("too_late", '{"a":1}'))
 
 
-def test_a_task_that_kills_its_workers_does_so_five_times() -> None:
+def test_a_run_fails_after_five_workers_have_ended() -> None:
     run = task_run.begin("{}")
     for _ in range(MAX_ATTEMPTS):
         assert run.state == "scheduled"
@@ -74,7 +74,7 @@ def test_a_task_that_kills_its_workers_does_so_five_times() -> None:
     assert (run.state, run.error) == ("failed", "5 workers ended while they ran it.")
 
 
-def test_a_run_that_goes_on_has_all_its_attempts_again() -> None:
+def test_a_resumed_run_has_all_its_attempts() -> None:
     run = task_run.claim(task_run.worker_lost(task_run.claim(task_run.begin("{}"), 1)), 2)
     assert run.attempt == 2
     run = task_run.claim(task_run.fire(task_run.defer(run, Continuation("go", "{}")), "t", "1"), 3)
@@ -84,7 +84,7 @@ def test_a_run_that_goes_on_has_all_its_attempts_again() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "spliced"), [("{}", '{"event":[1]}'), (' { "a": 1 } ', '{"a": 1,"event":[1]}'), ("{ }", '{"event":[1]}')]
 )
-def test_the_payload_is_spliced_in_as_it_is(kwargs: str, spliced: str) -> None:
+def test_the_payload_is_inserted_unchanged_into_the_arguments(kwargs: str, spliced: str) -> None:
     assert task_run.with_argument(kwargs, "event", "[1]") == spliced
 
 

@@ -40,31 +40,31 @@ class Clock:
         return self.now
 
 
-def shown(console: Console) -> str:
+def output_of(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def test_without_a_terminal_there_is_a_plain_line_now_and_then_and_one_at_the_end() -> None:
+def test_without_a_terminal_plain_lines_are_printed_at_intervals_and_at_the_end() -> None:
     clock, console = Clock(), Console(file=io.StringIO(), width=200, force_terminal=False)
     with Progress(console, few_plan().manifest, clock=clock) as progress:
         for second, read in enumerate(range(1_000, 9_000, 1_000)):
             clock.now = float(second)
             progress.update(status(read))
-    lines = shown(console).splitlines()
+    lines = output_of(console).splitlines()
     assert [line.split("read ")[1].split(" ")[0] for line in lines] == ["1,000", "6,000", "8,000"]
     for name in ("read", "fired", "stored", "advanced", "waiting", "ordered", "lost", "dead letters", "rows out"):
         assert f"{name} " in lines[0]
-    assert "\x1b" not in shown(console)
+    assert "\x1b" not in output_of(console)
 
 
-def test_on_a_terminal_it_is_redrawn_with_bars() -> None:
+def test_on_a_terminal_bars_are_redrawn() -> None:
     console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None)
     with Progress(console, few_plan().manifest) as progress:
         progress.update(status(1_000))
         progress.note("the pipeline was started again")
         progress.update(status(2_000))
-    text = shown(console)
+    text = output_of(console)
     assert "2,000" in text
     assert "8,888" in text
     assert " %" in text
@@ -76,11 +76,11 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     with Progress(console) as progress:
         progress.update(status(1_000))
-    assert "\x1b[3" not in shown(console)
+    assert "\x1b[3" not in output_of(console)
 
 
-def test_nothing_is_shown_of_nothing() -> None:
+def test_progress_without_updates_prints_no_text() -> None:
     console = Console(file=io.StringIO(), force_terminal=False)
     with Progress(console):
         pass
-    assert shown(console) == ""
+    assert output_of(console) == ""

@@ -19,7 +19,7 @@ def test_all_watches_read_the_feed_beside_the_project_as_one_stream(tmp_path: Pa
     ]
 
 
-def test_every_departure_is_watched_by_one_airline_and_some_by_a_destination_too(tmp_path: Path) -> None:
+def test_each_departure_matches_one_airline_and_some_match_a_destination(tmp_path: Path) -> None:
     triggers = load_project(install_project(tmp_path)).triggers
     names = dict(enumerate(triggers))
     index = MatchIndex()
@@ -34,7 +34,7 @@ def test_every_departure_is_watched_by_one_airline_and_some_by_a_destination_too
     assert counts == {1, 2}
 
 
-def test_a_project_file_of_before_is_replaced(tmp_path: Path) -> None:
+def test_an_older_project_file_is_replaced(tmp_path: Path) -> None:
     installed = install_project(tmp_path)
     text = installed.read_bytes()
     installed.write_bytes(b"old")

@@ -1,4 +1,4 @@
-"""What is logged goes where it belongs, with what tells it apart; whoever follows sees all of it, also over a rotation."""
+"""Log lines go to the log of their trigger or run, with their trace. A follower reads all lines, also over a rotation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAME = trigger_log(7, 3)
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Iterator[io.StringIO]:
+def process_log(tmp_path: Path) -> Iterator[io.StringIO]:
     """Set logging up as a process does; gives what goes into the process's log."""
     root, stream = logging.getLogger(), io.StringIO()
     before, configuration = (root.handlers[:], root.level), structlog.get_config()
@@ -67,7 +67,7 @@ def logged(root: Path, name: LogName) -> list[dict[str, Any]]:
     return [] if page is None else [json.loads(line) for line in page.data.splitlines()]
 
 
-async def test_each_trigger_log_has_only_its_own_lines(said: io.StringIO, tmp_path: Path) -> None:
+async def test_each_trigger_log_has_only_its_own_lines(process_log: io.StringIO, tmp_path: Path) -> None:
     async def work(trigger_id: int) -> None:
         with running(trigger_id):
             for n in range(20):
@@ -85,12 +85,12 @@ async def test_each_trigger_log_has_only_its_own_lines(said: io.StringIO, tmp_pa
         assert lines[0].items() >= {"event": "seen", "level": "info", "logger": "mine", "trigger": "legs.united", "job": 3, "n": 0}.items()
         assert {"event": "and 0", "logger": "theirs", "by": trigger_id}.items() <= lines[1].items()
         assert lines[0]["timestamp"].endswith("Z")
-    assert "of no trigger" in said.getvalue()
-    assert '"trigger_id":8' in said.getvalue()
-    assert "and 0" not in said.getvalue(), "what libraries say at INFO floods the process's log"
+    assert "of no trigger" in process_log.getvalue()
+    assert '"trigger_id":8' in process_log.getvalue()
+    assert "and 0" not in process_log.getvalue(), "what libraries say at INFO floods the process's log"
 
 
-def test_a_line_names_the_filters_current_raw_event_by_default(said: io.StringIO, tmp_path: Path) -> None:
+def test_a_line_names_the_filters_current_raw_event_by_default(process_log: io.StringIO, tmp_path: Path) -> None:
     place = EventOrigin("queue:q", "one", 7, "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
     at: list[EventOrigin | None] = [place]
     with log_as(TriggerContext(7, "legs.united", "trigger-7-job-3.log", lambda: at[-1])):
@@ -109,13 +109,13 @@ def test_a_line_names_the_filters_current_raw_event_by_default(said: io.StringIO
     assert len(logged(tmp_path, trigger_log(7, 3))) == 4
 
 
-def test_a_trigger_that_logs_nothing_costs_no_file(said: io.StringIO, tmp_path: Path) -> None:
+def test_a_trigger_without_log_lines_has_no_file(process_log: io.StringIO, tmp_path: Path) -> None:
     with running():
         structlog.get_logger("mine").debug("below the level")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_has_its_log_with_its_trace_and_its_traceback(said: io.StringIO, tmp_path: Path) -> None:
+def test_the_log_of_a_run_has_its_trace_and_its_traceback(process_log: io.StringIO, tmp_path: Path) -> None:
     with run_log("0f0f0f0f-0000-4000-8000-000000000001", pipeline="delays", seqs="1-3"):
         try:
             raise ValueError("a\x1b[31mb")
@@ -124,10 +124,10 @@ def test_a_run_has_its_log_with_its_trace_and_its_traceback(said: io.StringIO, t
     (line,) = logged(tmp_path, run_log_name("0f0f0f0f-0000-4000-8000-000000000001"))
     assert line.items() >= {"pipeline": "delays", "seqs": "1-3", "trace_id": "0f0f0f0f000040008000000000000001"}.items()
     assert "ValueError: a\x1b[31mb" in line["exception"]
-    assert "\x1b" not in said.getvalue()
+    assert "\x1b" not in process_log.getvalue()
 
 
-def test_a_mask_sees_every_line_of_every_log(said: io.StringIO, tmp_path: Path) -> None:
+def test_a_mask_applies_to_every_line_of_every_log(process_log: io.StringIO, tmp_path: Path) -> None:
     def mask(logger: Any, name: str, event: Any) -> Any:
         return {key: str(value).replace("hunter2", "***") for key, value in event.items()}
 
@@ -141,7 +141,7 @@ def test_a_mask_sees_every_line_of_every_log(said: io.StringIO, tmp_path: Path) 
                 logging.getLogger("user").exception("no")
     finally:
         masks.remove(mask)
-    text = said.getvalue() + (tmp_path / NAME.folder / NAME.file).read_text()
+    text = process_log.getvalue() + (tmp_path / NAME.folder / NAME.file).read_text()
     assert "***" in text
     assert "hunter2" not in text
 
@@ -204,7 +204,7 @@ async def test_logs_are_served_to_requests_with_a_token(tmp_path: Path) -> None:
         assert (await ask(passes.create("/logs/runs/..%2F..%2Fetc", time.time()), "/logs/runs/..%2F..%2Fetc")).content == b""
 
 
-def test_a_process_without_a_loop_serves_its_logs_too(tmp_path: Path) -> None:
+def test_a_process_without_an_event_loop_serves_its_logs(tmp_path: Path) -> None:
 
     LogFiles(tmp_path, refuse).append(run_log_name("r"), b"one\n")
     with serve_logs_in_thread(LogServerConfig(tmp_path, "k", "http://127.0.0.1:1", "host")) as url:
@@ -212,7 +212,7 @@ def test_a_process_without_a_loop_serves_its_logs_too(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/logs/runs/r", headers=headers, trust_env=False, timeout=60).content == b"one\n"
 
 
-def test_the_trace_of_an_event_is_its_own_or_always_the_same() -> None:
+def test_an_event_has_the_trace_of_its_message_or_a_deterministic_trace() -> None:
     given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     assert traceparent_in({"traceparent": given}) == given
     for bad in (None, "x", 3, given.upper(), "00-" + "0" * 32 + given[35:], given + "\n", "ff" + given[2:]):

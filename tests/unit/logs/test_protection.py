@@ -1,4 +1,4 @@
-"""What a user's module does to logging takes neither the masking of secrets nor the triggers' logs away (peers D6)."""
+"""A user's module that configures logging removes neither the masking of secrets nor the logs of triggers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_logging_survives_what_a_users_module_configures(way: str, folders: dict[str, Path]) -> None:
+def test_logging_survives_the_configuration_of_a_users_module(way: str, folders: dict[str, Path]) -> None:
     home = folders[way]
     out = (home / "out.txt").read_text()
     assert "s3cret-horse" not in "".join(path.read_text() for path in home.rglob("*") if path.is_file())

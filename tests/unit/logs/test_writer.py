@@ -1,4 +1,4 @@
-"""Log files: bounded in number, size and open files; offsets that stay true; nothing that a name or a line could do to a reader."""
+"""Log files: limits of number, size and open files, stable offsets, and escaped names and lines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_written_lines_are_read_for_any_file_size(tmp_path: Path) -> None:
     assert (tmp_path / "triggers/7/trigger-7-job-3.log").exists()
 
 
-def test_two_processes_that_write_to_one_log_lose_and_overlap_nothing(tmp_path: Path) -> None:
+def test_two_processes_write_to_one_log_without_loss_or_overlap(tmp_path: Path) -> None:
     writers = [LogFiles(tmp_path, refuse, LogLimits(file_bytes=100, files=1000)) for _ in range(2)]
     for number, line in enumerate(lines(200)):
         writers[number // 3 % 2].append(NAME, line)
@@ -88,7 +88,7 @@ def test_a_new_process_appends_after_ending_a_broken_line(tmp_path: Path) -> Non
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-def test_the_last_lines(tmp_path_factory: pytest.TempPathFactory, there: int, wanted: int) -> None:
+def test_offset_of_last_returns_the_start_of_the_last_lines(tmp_path_factory: pytest.TempPathFactory, there: int, wanted: int) -> None:
     root = tmp_path_factory.mktemp("logs")
     files = LogFiles(root, refuse, LogLimits(file_bytes=64, files=1000))
     for line in lines(there):
@@ -152,7 +152,7 @@ for turn in range(2):
 
 
 @pytest.mark.parametrize("run_id", ["../../etc/passwd", "/etc/passwd", "a/b", "..", "", "run\0id", "x" * 5000, "\ud800", "😀"])
-def test_no_run_id_leads_out_of_the_folder(tmp_path: Path, run_id: str) -> None:
+def test_a_run_id_never_names_a_file_outside_the_folder(tmp_path: Path, run_id: str) -> None:
     name = run_log_name(run_id)
     path = (tmp_path / name.folder / name.file).resolve()
     assert path.is_relative_to(tmp_path / "runs")
@@ -184,7 +184,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())), st.text())
-def test_a_line_is_one_line_of_printable_json_and_comes_back(fields: dict[str, object], event: str) -> None:
+def test_an_encoded_line_is_one_line_of_printable_json(fields: dict[str, object], event: str) -> None:
     line = encode(fields | {"event": event})
     assert all(one.isprintable() or one == " " or ord(one) >= 0xE000 or not one.isascii() for one in line)
     assert len(line.splitlines()) == 1
@@ -198,7 +198,7 @@ def test_rendered_lines_have_no_control_characters(text: str) -> None:
     assert printable(text).isprintable()
 
 
-def test_ansi_newlines_and_forged_lines_are_seen_as_what_they_are() -> None:
+def test_control_characters_and_forged_lines_are_escaped() -> None:
     evil = 'x\x1b[2J\r\n{"timestamp":"2026-01-01T00:00:00Z","level":"info","event":"forged"}\u202e\x9b31m'
     line = encode({"event": evil, "level": "info"})
     assert "\x1b" not in line
@@ -208,7 +208,7 @@ def test_ansi_newlines_and_forged_lines_are_seen_as_what_they_are() -> None:
     assert "\n" not in shown
 
 
-def test_overlong_or_odd_values_still_make_one_line() -> None:
+def test_overlong_or_invalid_values_are_encoded_as_one_line() -> None:
     circle: list[object] = []
     circle.append(circle)
 

@@ -1,4 +1,4 @@
-"""The columns of a pipeline's DataFrame, which users' code names."""
+"""The columns of the DataFrame of a pipeline, which users' code names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine knows of its processes that end again and again."""
+"""Alerts on local processes that end repeatedly."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOW = 1_800_000_000.0
     ("ends", "severity"),
     [([], None), ([5], "warning"), ([700, 650], None), ([200, 5], "error"), ([500, 121], "warning"), ([9, 8, 7, 6], "error")],
 )
-def test_one_end_is_a_note_and_several_are_a_loop_until_it_lasts(ends: list[float], severity: str | None) -> None:
+def test_one_end_is_a_warning_and_repeated_ends_are_an_error(ends: list[float], severity: str | None) -> None:
     alert = restart_alert("pipeline", [NOW - ago for ago in ends], NOW)
     assert (alert and alert.severity) == severity
 
 
-def test_only_a_standalone_that_runs_says_what_it_starts_again(tmp_path: Path) -> None:
+def test_only_a_running_standalone_reports_its_restarted_processes(tmp_path: Path) -> None:
     child = {
         "ends": [NOW - 30, NOW - 4],
         "how": "ended with exit code 1",
@@ -39,7 +39,7 @@ def test_only_a_standalone_that_runs_says_what_it_starts_again(tmp_path: Path) -
     assert standalone_alerts(tmp_path, NOW) == []
 
 
-def test_an_api_counts_its_own_ends_that_were_not_in_order(tmp_path: Path) -> None:
+def test_an_api_server_counts_its_own_unclean_ends(tmp_path: Path) -> None:
     with published_api(tmp_path, "http://127.0.0.1:1") as alerts:
         assert alerts() == []
     with published_api(tmp_path, "http://127.0.0.1:1") as alerts:

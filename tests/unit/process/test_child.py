@@ -1,15 +1,15 @@
-"""When a process that ended starts again."""
+"""The waits before a child process restarts."""
 
 from __future__ import annotations
 
 from headrace.process.child import RestartHistory
 
 
-def test_the_first_failure_costs_no_wait() -> None:
+def test_the_first_restart_has_no_wait() -> None:
     assert RestartHistory().backoff(uptime=0.1) == 0.0
 
 
-def test_short_lives_in_a_row_wait_longer_each_time_and_then_give_up() -> None:
+def test_short_uptimes_in_a_row_lengthen_the_wait_until_restarts_end() -> None:
     record = RestartHistory()
     waits = [record.backoff(uptime=1.0) for _ in range(6)]
     assert waits[:5] == [0.0, 1.0, 2.0, 4.0, 8.0]
@@ -17,7 +17,7 @@ def test_short_lives_in_a_row_wait_longer_each_time_and_then_give_up() -> None:
     assert record.restarts == 5
 
 
-def test_a_long_life_clears_the_record() -> None:
+def test_a_long_uptime_resets_the_number_of_restarts() -> None:
     record = RestartHistory()
     for _ in range(4):
         record.backoff(uptime=1.0)

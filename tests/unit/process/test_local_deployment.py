@@ -1,4 +1,4 @@
-"""A home has one standalone at a time (first-use 3)."""
+"""A home has at most one running standalone (first-use 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.run_files import STANDALONE, RunFile
 from headrace.settings import Settings
 
 
-async def test_a_second_standalone_of_a_home_is_refused_at_once(tmp_path: Path) -> None:
+async def test_a_second_standalone_of_a_home_is_rejected(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, port=0)
     with RunFile(tmp_path / STANDALONE) as file:
         file.write({"pid": 4711, "url": "http://127.0.0.1:8700"})

@@ -1,4 +1,4 @@
-"""Real processes: started again when killed, stopped in reverse, given up on with their last words."""
+"""Real child processes: restarted after a kill, stopped in reverse order, given up with their last output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_a_killed_child_starts_again_and_a_stop_ends_it(tmp_path: Path) -> None:
+async def test_a_killed_child_restarts_and_a_stop_ends_it(tmp_path: Path) -> None:
     notices: list[str] = []
     async with ProcessSupervisor(tmp_path / "logs", notices.append) as fleet:
         await fleet.start(spec("one", WAIT_FOR_TERM, tmp_path))
@@ -67,7 +67,7 @@ sys.exit(1)"""
 )
 
 
-async def test_why_a_child_is_started_again_is_told_once_and_then_counted(tmp_path: Path) -> None:
+async def test_the_reason_of_a_restart_is_reported_once_and_then_counted(tmp_path: Path) -> None:
     notices: list[str] = []
     reports: list[dict[str, Any]] = []
     (tmp_path / "logs").mkdir()
@@ -89,7 +89,7 @@ async def test_why_a_child_is_started_again_is_told_once_and_then_counted(tmp_pa
     assert last["hint"] == "restore the log"
 
 
-async def test_a_child_without_an_error_message_is_told_by_its_last_lines(tmp_path: Path) -> None:
+async def test_a_child_without_an_error_message_is_reported_with_its_last_lines(tmp_path: Path) -> None:
     notices: list[str] = []
     script = ANNOUNCE + "print('\\n'.join(map(str, range(20)))); raise RuntimeError('boom')"
     async with ProcessSupervisor(tmp_path / "logs", notices.append) as fleet:
@@ -101,13 +101,13 @@ async def test_a_child_without_an_error_message_is_told_by_its_last_lines(tmp_pa
     assert lines[-1] == "    RuntimeError: boom"
 
 
-async def test_a_child_that_is_done_is_left_alone(tmp_path: Path) -> None:
+async def test_a_finished_child_is_not_restarted(tmp_path: Path) -> None:
     async with ProcessSupervisor(tmp_path / "logs", pytest.fail) as fleet:
         await (await fleet.start(spec("done", ANNOUNCE, tmp_path, ends=True)))
         assert fleet.pid("done") is None
 
 
-async def test_a_usage_error_is_final_and_its_last_words_are_shown(tmp_path: Path) -> None:
+async def test_a_usage_error_is_final_and_the_last_output_is_shown(tmp_path: Path) -> None:
     script = "import sys; print('error: no such project', file=sys.stderr); sys.exit(2)"
     async with ProcessSupervisor(tmp_path / "logs", pytest.fail) as fleet:
         await fleet.start(spec("wrong", script, tmp_path))
@@ -136,7 +136,7 @@ async def test_children_lose_their_standard_input_with_the_supervisor(tmp_path: 
         await task
 
 
-async def test_a_child_whose_disk_is_full_says_so_and_is_not_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_with_a_full_disk_is_reported_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
     monkeypatch.setattr("headrace.process.child.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     monkeypatch.setattr("headrace.process.child.RestartHistory.backoff", lambda *_, **__: None)  # as after six short lives

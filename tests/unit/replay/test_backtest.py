@@ -1,4 +1,4 @@
-"""A backtest asks each trigger about the events of its own stream, where the history knows of streams: the log does (first-use 9)."""
+"""A backtest sends each trigger the events of its own stream if the history has streams, as the log does (first-use 9)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def replayed(position: int, payload: dict[str, Any], source: str | None, *trigge
     return Replayed(position, payload["id"], None, source, RawEvent(msgspec.json.encode(payload), LANE, position), triggers)
 
 
-def asked(*events: Replayed) -> dict[str, TriggerReport]:
+def reports_by_trigger(*events: Replayed) -> dict[str, TriggerReport]:
     return {report.trigger: report for report in backtest(TRIGGERS, cast(RawEvents, events), lambda *_: None)}
 
 
 def test_a_trigger_receives_only_events_of_its_own_stream() -> None:
-    reports = asked(
+    reports = reports_by_trigger(
         replayed(1, {"id": "c1"}, COMMITS.source, "commit.all"),
         replayed(2, {"id": "n1", "n": 4, "by": "ada"}, "ada", "number.all"),  # a source of its own: known by what fired
         replayed(3, {"id": "n2", "n": 6, "by": "bob"}, NUMBERS.source, "removed.trigger"),
@@ -52,5 +52,5 @@ def test_a_trigger_receives_only_events_of_its_own_stream() -> None:
 
 
 def test_a_history_without_streams_goes_to_all_triggers() -> None:
-    reports = asked(replayed(1, {"id": "n1", "n": 4, "by": "ada"}, None), replayed(2, {"id": "n2", "n": 5, "by": "ada"}, None))
+    reports = reports_by_trigger(replayed(1, {"id": "n1", "n": 4, "by": "ada"}, None), replayed(2, {"id": "n2", "n": 5, "by": "ada"}, None))
     assert {name: report.fired for name, report in reports.items()} == {"commit.all": 2, "number.all": 2, "number.even": 1}

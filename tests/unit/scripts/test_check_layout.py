@@ -29,7 +29,7 @@ def errors(project: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return lines
 
 
-def test_a_project_that_keeps_the_rules_passes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_project_that_follows_the_rules_passes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert errors(project, capsys) == []
 
 
@@ -80,7 +80,7 @@ def test_a_test_mirrors_a_module_a_folder_or_a_script(project: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("test", ["test_driver", "test_lorries", "yard/test_lorry", "scripts/test_lorry"])
-def test_a_test_of_no_module_fails(project: Path, capsys: pytest.CaptureFixture[str], test: str) -> None:
+def test_a_test_without_its_module_fails(project: Path, capsys: pytest.CaptureFixture[str], test: str) -> None:
     write(project / f"tests/unit/{test}.py")
     (error,) = errors(project, capsys)
     assert f"tests/unit/{test}.py mirrors no module" in error
@@ -101,7 +101,7 @@ def test_an_exception_that_no_longer_applies_fails(project: Path, capsys: pytest
     assert "needs no exception any more" in error
 
 
-def test_a_folder_with_fewer_modules_than_its_exception_lowers_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_for_more_modules_than_the_folder_has_fails(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project / "CONTRIBUTING.md", "`yard/`")
     for module in ("__init__", *"abcdefghijklmn"):
         write(project / f"src/headrace/yard/{module}.py")
@@ -111,7 +111,9 @@ def test_a_folder_with_fewer_modules_than_its_exception_lowers_it(project: Path,
 
 
 @pytest.mark.parametrize(("at_most", "action"), [(0, "do not raise"), (2, "Lower")])
-def test_the_list_has_as_many_exceptions_as_it_says(project: Path, capsys: pytest.CaptureFixture[str], at_most: int, action: str) -> None:
+def test_the_number_of_exceptions_equals_the_declared_number(
+    project: Path, capsys: pytest.CaptureFixture[str], at_most: int, action: str
+) -> None:
     write(project / "tests/unit/test_driver.py")
     write(project / "scripts/layout.toml", f'at_most = {at_most}\n[tests]\n"tests/unit/test_driver.py" = {{ why = "drives" }}\n')
     (error,) = errors(project, capsys)

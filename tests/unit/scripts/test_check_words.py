@@ -84,7 +84,7 @@ def test_update_does_not_raise_a_limit(project: Path) -> None:
     assert limits(project) == before
 
 
-def test_update_lowers_one_word_while_another_has_grown(project: Path) -> None:
+def test_update_lowers_a_word_although_another_word_has_grown(project: Path) -> None:
     (project / "src" / "parcel" / "signal.py").write_text("bell = 1\n")
     assert run(project=project, update=True) == 1
     assert limits(project)["most"]["identifiers"] == 0
@@ -99,7 +99,7 @@ def test_a_shrunken_count_asks_for_update_and_passes_after_it(project: Path, cap
     assert limits(project)["bell"]["user_text"] == 0
 
 
-def test_a_word_at_zero_does_not_come_back(project: Path) -> None:
+def test_a_word_whose_limit_is_zero_fails_when_it_is_used(project: Path) -> None:
     (project / "docs" / "index.md").write_text("The signal.\n")
     run(project=project, update=True)
     (project / "docs" / "index.md").write_text("The bell.\n")
@@ -111,7 +111,7 @@ def test_a_struck_example_in_markdown_is_not_counted(project: Path) -> None:
     assert run(project=project) == 0
 
 
-def test_a_word_that_left_the_list_leaves_the_limits(project: Path) -> None:
+def test_a_word_removed_from_the_list_is_removed_from_the_limits(project: Path) -> None:
     file = project / "scripts" / "words.toml"
     file.write_text(WORDS.partition("[most]")[0])
     assert run(project=project) == 1
@@ -143,11 +143,11 @@ def test_python_is_read_by_area(source: str, area: str, text: str) -> None:
     assert (area, text) in texts(source)
 
 
-def test_a_sign_in_a_string_begins_no_comment() -> None:
+def test_a_number_sign_in_a_string_does_not_begin_a_comment() -> None:
     assert all(area != INTERNAL_TEXT for area, _ in texts("x = '''a\n# text\n'''"))
 
 
-def test_a_use_of_a_name_is_not_counted_again() -> None:
+def test_a_use_of_a_name_is_not_counted() -> None:
     names = [piece.text for piece in python_pieces("src/parcel/lorry.py", "bell = 1\nbell = bell + bell\nprint(bell)")]
     assert names.count("bell") == 1
 

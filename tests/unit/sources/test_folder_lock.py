@@ -38,14 +38,14 @@ def started(script: str, *arguments: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_lock_that_was_given_back_is_free_although_a_forked_child_lives(tmp_path: Path) -> None:
+def test_a_released_lock_is_free_although_a_forked_child_runs(tmp_path: Path) -> None:
     with started(FORKING, str(tmp_path / "lock"), "released"):
         lock = FolderLock(tmp_path / "lock")
         assert lock.try_acquire()
         lock.release()
 
 
-def test_a_forked_child_neither_gives_the_lock_away_nor_keeps_it(tmp_path: Path) -> None:
+def test_a_forked_child_neither_releases_nor_retains_the_lock(tmp_path: Path) -> None:
     with started(FORKING.replace("os.read(reads, 1)", "sys.stdin.read()"), str(tmp_path / "lock"), "killed") as process:
         lock = FolderLock(tmp_path / "lock")
         assert not lock.try_acquire()

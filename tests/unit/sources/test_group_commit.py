@@ -1,4 +1,4 @@
-"""What waits while a write is under way goes together into the next one."""
+"""Items that wait during a write are written together by the next write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Disk:
         return [str(one) for one in group]
 
 
-async def test_everyone_gets_his_own_answer() -> None:
+async def test_each_caller_receives_its_own_result() -> None:
     disk = Disk()
     group = GroupCommit(disk.write)
     waiting = [asyncio.ensure_future(group.submit(1))]
@@ -37,7 +37,7 @@ async def test_everyone_gets_his_own_answer() -> None:
     assert await group.submit(10) == "10"
 
 
-async def test_an_error_is_everyones_in_that_group_and_no_one_elses() -> None:
+async def test_an_error_is_raised_for_all_callers_of_its_group_only() -> None:
     disk = Disk()
     disk.go.set()
     group = GroupCommit(disk.write)
@@ -46,7 +46,7 @@ async def test_an_error_is_everyones_in_that_group_and_no_one_elses() -> None:
     assert await group.submit(1) == "1"
 
 
-async def test_one_who_leaves_takes_nobody_with_him() -> None:
+async def test_a_cancelled_caller_does_not_affect_other_callers() -> None:
     disk = Disk()
     group = GroupCommit(disk.write)
     leaver, stayer = asyncio.ensure_future(group.submit(1)), asyncio.ensure_future(group.submit(2))
@@ -59,7 +59,7 @@ async def test_one_who_leaves_takes_nobody_with_him() -> None:
         await leaver
 
 
-async def test_closing_waits_for_the_write_under_way() -> None:
+async def test_closing_waits_for_the_running_write() -> None:
     disk = Disk()
     group = GroupCommit(disk.write)
     await group.aclose()
@@ -74,7 +74,7 @@ async def test_closing_waits_for_the_write_under_way() -> None:
     assert disk.writes == [[1]]
 
 
-async def test_a_write_that_is_cancelled_leaves_nobody_waiting() -> None:
+async def test_a_cancelled_write_ends_all_waiting_callers() -> None:
     disk = Disk()
     group = GroupCommit(disk.write)
     waiting = asyncio.ensure_future(group.submit(1))

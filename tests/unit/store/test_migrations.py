@@ -1,4 +1,4 @@
-"""Every revision of the database's schema has a number and a parent of its own: two that were written side by side are seen here."""
+"""Every revision of the database schema has its own number and its own parent, so parallel revisions are detected."""
 
 from __future__ import annotations
 

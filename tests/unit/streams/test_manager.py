@@ -1,4 +1,4 @@
-"""Lifecycle: a key is registered only while its poll is alive and takes subscribers."""
+"""Lifecycle: a stream key is registered only while its poll runs and accepts subscribers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def manager() -> AsyncIterator[SharedStreamManager]:
     assert not manager.keys()
 
 
-async def test_all_who_subscribe_in_one_go_get_the_first_raw_event(manager: SharedStreamManager) -> None:
+async def test_all_subscribers_that_join_together_receive_the_first_raw_event(manager: SharedStreamManager) -> None:
     feed = Feed("abc")
     runners = [Runner(manager, number, reads(feed)()) for number in range(5)]
     await until(lambda: len(feed.advanced) == 3)
@@ -47,7 +47,7 @@ async def test_a_key_is_needed_and_an_id_subscribes_once(manager: SharedStreamMa
     assert manager.keys() == (KEY,)
 
 
-async def test_serialize_that_raises_leaves_nothing_behind(manager: SharedStreamManager) -> None:
+async def test_a_serialize_method_that_raises_leaves_no_stream(manager: SharedStreamManager) -> None:
     class Unwritable(Reads):
         def serialize(self) -> tuple[str, dict[str, Any]]:
             raise RuntimeError("no")
@@ -58,7 +58,7 @@ async def test_serialize_that_raises_leaves_nothing_behind(manager: SharedStream
     assert not other_tasks()
 
 
-async def test_a_producer_that_cannot_be_made_ends_the_stream(manager: SharedStreamManager) -> None:
+async def test_a_producer_that_cannot_be_created_ends_the_stream(manager: SharedStreamManager) -> None:
     class Unmakeable(Reads):
         @classmethod
         def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
@@ -72,7 +72,9 @@ async def test_a_producer_that_cannot_be_made_ends_the_stream(manager: SharedStr
 
 
 @pytest.mark.parametrize(("end", "cause"), [(ConnectionError("gone"), ConnectionError), (STOP, StreamEnded)])
-async def test_a_poll_that_ends_tells_all_and_the_next_gets_a_fresh_stream(manager: SharedStreamManager, end: object, cause: type) -> None:
+async def test_an_ended_poll_ends_all_subscriptions_and_the_next_opens_a_new_stream(
+    manager: SharedStreamManager, end: object, cause: type
+) -> None:
     feed = Feed(["a"])
     runners = [Runner(manager, number, reads(feed)()) for number in range(3)]
     await until(lambda: feed.advanced)
@@ -92,7 +94,7 @@ async def test_a_poll_that_ends_tells_all_and_the_next_gets_a_fresh_stream(manag
     assert manager.statistics(KEY).counters.read == 2, "the counts go on"
 
 
-async def test_a_stream_is_evicted_in_the_step_in_which_its_subscribers_are_told(manager: SharedStreamManager) -> None:
+async def test_a_stream_is_evicted_before_its_subscribers_receive_the_error(manager: SharedStreamManager) -> None:
     feed = Feed([ConnectionError("gone")])
     keys: list[object] = []
 
@@ -106,7 +108,7 @@ async def test_a_stream_is_evicted_in_the_step_in_which_its_subscribers_are_told
     assert keys == [()]
 
 
-async def test_the_last_to_leave_evicts_before_it_waits(manager: SharedStreamManager) -> None:
+async def test_the_last_subscriber_that_leaves_evicts_the_stream_before_it_waits(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
     feed.hold[None] = asyncio.Event()
     runner = Runner(manager, 1, reads(feed)())
@@ -124,7 +126,7 @@ async def test_the_last_to_leave_evicts_before_it_waits(manager: SharedStreamMan
     assert feed.closed == 1
 
 
-async def test_a_cancelled_unsubscribe_is_cancelled_and_the_stream_stops_nonetheless(manager: SharedStreamManager) -> None:
+async def test_a_cancelled_unsubscribe_still_stops_the_stream(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
     feed.hold[None] = asyncio.Event()
     runner = Runner(manager, 1, reads(feed)())
@@ -140,7 +142,7 @@ async def test_a_cancelled_unsubscribe_is_cancelled_and_the_stream_stops_nonethe
     await until(lambda: not other_tasks())
 
 
-async def test_several_leave_at_once(manager: SharedStreamManager) -> None:
+async def test_several_subscribers_leave_concurrently(manager: SharedStreamManager) -> None:
     feed = Feed(range(5))
     runners = [Runner(manager, number, reads(feed)()) for number in range(10)]
     await until(lambda: feed.advanced)
@@ -149,7 +151,7 @@ async def test_several_leave_at_once(manager: SharedStreamManager) -> None:
     assert not other_tasks()
 
 
-async def test_leaving_what_one_is_not_in_changes_nothing(manager: SharedStreamManager) -> None:
+async def test_leaving_an_unknown_stream_has_no_effect(manager: SharedStreamManager) -> None:
     await manager.unsubscribe(1, "unknown")
     runner = Runner(manager, 1, reads(Feed())())
     await manager.unsubscribe(2, KEY)
@@ -157,7 +159,7 @@ async def test_leaving_what_one_is_not_in_changes_nothing(manager: SharedStreamM
     await runner.leave()
 
 
-async def test_leaving_before_the_stream_has_started_opens_nothing(manager: SharedStreamManager) -> None:
+async def test_leaving_before_the_start_of_the_stream_opens_no_upstream(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
     manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     await manager.unsubscribe(1, KEY)
@@ -166,7 +168,7 @@ async def test_leaving_before_the_stream_has_started_opens_nothing(manager: Shar
     assert not other_tasks()
 
 
-async def test_stop_advances_what_is_resolved_and_leaves_the_rest(manager: SharedStreamManager) -> None:
+async def test_stop_advances_resolved_raw_events_only(manager: SharedStreamManager) -> None:
     feed = Feed([("x", 1), ("y", 2), ("y", 3)])
     feed.hold["x"] = asyncio.Event()
     runner = Runner(manager, 1, reads(feed)(), confirm=False)
@@ -185,7 +187,7 @@ async def test_stop_advances_what_is_resolved_and_leaves_the_rest(manager: Share
     assert isinstance(await runner.error(), StreamEnded)
 
 
-async def test_stop_all_wakes_one_that_waits_on_an_empty_queue(manager: SharedStreamManager) -> None:
+async def test_stop_all_wakes_subscribers_that_wait_on_an_empty_queue(manager: SharedStreamManager) -> None:
     runners = [Runner(manager, number, reads(Feed())(), key=number) for number in range(3)]
     await settle()
     await manager.stop_all()
@@ -194,7 +196,7 @@ async def test_stop_all_wakes_one_that_waits_on_an_empty_queue(manager: SharedSt
     assert not other_tasks()
 
 
-async def test_a_cancelled_stream_task_is_no_zombie(manager: SharedStreamManager) -> None:
+async def test_a_cancelled_stream_task_ends_its_stream(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
     runner = Runner(manager, 1, reads(feed)())
     await until(lambda: feed.advanced)
@@ -207,7 +209,7 @@ async def test_a_cancelled_stream_task_is_no_zombie(manager: SharedStreamManager
 
 
 @pytest.mark.parametrize("name", ["headrace advancer", "headrace timer"])
-async def test_a_fault_in_an_own_task_ends_the_stream_loudly(
+async def test_a_fault_in_an_internal_task_ends_the_stream_with_an_error(
     manager: SharedStreamManager, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fault(*_: object) -> None:
@@ -236,7 +238,7 @@ async def test_a_producer_that_does_not_close_is_logged(manager: SharedStreamMan
     assert feed.closed == 1
 
 
-async def test_an_upstream_that_ignores_its_cancellation_ends_all_the_same(manager: SharedStreamManager) -> None:
+async def test_an_upstream_that_ignores_its_cancellation_still_ends(manager: SharedStreamManager) -> None:
     class Stubborn(Feed):
         async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
             for number in range(10):
@@ -253,6 +255,6 @@ async def test_an_upstream_that_ignores_its_cancellation_ends_all_the_same(manag
     assert runner.events == []
 
 
-async def test_statistics_of_a_key_never_seen(manager: SharedStreamManager) -> None:
+async def test_statistics_of_an_unknown_key_are_empty(manager: SharedStreamManager) -> None:
     statistics = manager.statistics(("a", "tuple"))
     assert (statistics.stream, statistics.state, statistics.counters.read) == ("('a', 'tuple')", "ended", 0)

@@ -1,4 +1,4 @@
-"""Cancellation at each await of leaving and stopping: clean, and never swallowed."""
+"""Cancellation at each await of leaving and stopping leaves no task behind and is never swallowed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAYS: dict[str, Callable[[SharedStreamManager], Awaitable[None]]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("turns", range(9))
 @pytest.mark.parametrize("before", [0, 2, 5])
-async def test_cancelled_after_any_number_of_turns_nothing_is_left(way: str, turns: int, before: int) -> None:
+async def test_a_cancellation_after_any_number_of_turns_leaves_no_tasks(way: str, turns: int, before: int) -> None:
     feed, keeper = Feed(range(5)), Keeper()
     manager = keeper.manager = SharedStreamManager(sink=keeper)
     alone = way == "unsubscribe"
@@ -48,7 +48,7 @@ async def test_cancelled_after_any_number_of_turns_nothing_is_left(way: str, tur
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_filter_that_is_cancelled_in_its_drain_loses_nothing(turns: int) -> None:
+async def test_a_filter_that_is_cancelled_while_it_reads_its_backlog_loses_no_entry(turns: int) -> None:
     feed, keeper = Feed([5, 6]), Keeper()
     manager = keeper.manager = SharedStreamManager(sink=keeper)
     for number in range(5):

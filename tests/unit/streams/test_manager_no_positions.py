@@ -1,4 +1,4 @@
-"""Equal raw events of an upstream without positions: each has an identity of its own, for spills, letters and failures."""
+"""Equal raw events of an upstream without positions have separate identities in spills, dead letters and failures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def engine(manager: SharedStreamManager, keeper: Keeper, feed: Feed, kind: type[
     return made
 
 
-async def test_equal_ones_are_spilled_each_with_an_id() -> None:
+async def test_equal_raw_events_are_spilled_with_separate_ids() -> None:
     feed = NoPositions([TICK] * 5)
     keeper, manager = scene(1, 2)
     engine(manager, keeper, feed, Reads)
@@ -73,7 +73,7 @@ async def test_equal_ones_are_spilled_each_with_an_id() -> None:
     await manager.stop_all()
 
 
-async def test_failures_of_equal_ones_are_counted_apart() -> None:
+async def test_failures_of_equal_raw_events_are_counted_separately() -> None:
     feed = NoPositions([TICK] * 8)
     keeper, manager = scene(1, max_attempts=3)
     raising = engine(manager, keeper, feed, RaisesOnce)
@@ -83,7 +83,7 @@ async def test_failures_of_equal_ones_are_counted_apart() -> None:
     await manager.stop_all()
 
 
-async def test_equal_ones_that_are_rejected_have_letters_with_ids() -> None:
+async def test_equal_rejected_raw_events_have_dead_letters_with_separate_ids() -> None:
     feed = NoPositions([TICK] * 5)
     keeper, manager = scene(1)
     engine(manager, keeper, feed, Rejects)
@@ -94,7 +94,7 @@ async def test_equal_ones_that_are_rejected_have_letters_with_ids() -> None:
 
 
 @pytest.mark.parametrize("kind", [Feed, NoPositions])
-async def test_watches_get_an_id_only_where_there_is_no_position(kind: type[Feed]) -> None:
+async def test_watches_receive_an_id_only_without_a_position(kind: type[Feed]) -> None:
     feed = kind([TICK] * 3)
     keeper, manager = scene()
     manager.watch(triggers={7: WatchTrigger(upstream=MemoryUpstream.of(feed), id="$.id")}, key=KEY)

@@ -1,4 +1,4 @@
-"""Whatever a producer or a raw event is like: it is one dead letter or one named error, and everything else goes on."""
+"""An invalid raw event or a faulty producer causes one dead letter or one named error, and affects no other raw event."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Odd(Feed):
 
 
 @pytest.mark.parametrize("what", ["lane", "position"])
-async def test_an_odd_lane_or_position_is_one_dead_letter_for_all(what: str) -> None:
+async def test_an_invalid_lane_or_position_is_one_dead_letter_for_all_triggers(what: str) -> None:
     for odd in ODD_LANES if what == "lane" else ODD_POSITIONS:
         feed, keeper = Odd([("x", {"n": 1}), ("odd", {"n": 2}), ("x", {"n": 3})]), Keeper()
         setattr(feed, what, odd)
@@ -89,7 +89,7 @@ async def test_an_odd_lane_or_position_is_one_dead_letter_for_all(what: str) -> 
         assert feed.closed == 1
 
 
-async def test_what_has_no_lane_waits_until_all_before_it_is_advanced() -> None:
+async def test_a_raw_event_without_a_lane_waits_until_earlier_ones_are_advanced() -> None:
     feed = Odd([("x", 1), ("odd", 2), ("x", 3)])
     feed.lane = raises(ValueError("no"))
     manager = SharedStreamManager()
@@ -104,7 +104,7 @@ async def test_what_has_no_lane_waits_until_all_before_it_is_advanced() -> None:
 
 
 @pytest.mark.parametrize("lane", ["a\udcff.jsonl", "a\0b", "x" * 3000, ("tuple", "\udcff"), 7, None])
-async def test_any_lane_has_a_name_that_can_be_stored(lane: Any) -> None:
+async def test_any_lane_has_a_storable_name(lane: Any) -> None:
     feed, keeper = Feed(), Keeper()
     manager = keeper.manager = SharedStreamManager(sink=keeper)
     manager.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(feed))}, key=KEY)
@@ -172,7 +172,7 @@ ODD_RAWS = [
 
 
 @pytest.mark.parametrize("number", range(len(ODD_RAWS)))
-async def test_an_odd_raw_event_is_one_dead_letter_of_the_watch_and_of_the_one_who_is_away(number: int) -> None:
+async def test_an_invalid_raw_event_is_one_dead_letter_each_for_watch_and_offline_trigger(number: int) -> None:
     raw = ODD_RAWS[number]
     feed, keeper = Feed([("x", raw), ("x", {"a": 1})]), Keeper()
     manager = keeper.manager = SharedStreamManager(sink=keeper)
@@ -193,7 +193,7 @@ async def test_an_odd_raw_event_is_one_dead_letter_of_the_watch_and_of_the_one_w
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["make", "open", "first", "later"])
-async def test_what_an_upstream_raises_ends_its_stream_with_an_error_that_can_be_told(where: str, error: BaseException) -> None:
+async def test_any_exception_of_an_upstream_ends_its_stream_with_a_printable_error(where: str, error: BaseException) -> None:
     class Raises(Feed):
         def open_stream(self) -> Any:
             if where == "open":
@@ -224,7 +224,7 @@ async def test_what_an_upstream_raises_ends_its_stream_with_an_error_that_can_be
 
 
 @pytest.mark.parametrize("item", [None, 7, (1,), (1, 2, 3), "ab\udcffc", Unprintable()])
-async def test_what_is_no_pair_ends_the_stream(item: Any) -> None:
+async def test_an_item_that_is_not_a_pair_ends_the_stream(item: Any) -> None:
     class Wrong(Feed):
         async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
             yield item
@@ -238,7 +238,7 @@ async def test_what_is_no_pair_ends_the_stream(item: Any) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_what_advance_raises_is_a_failed_advance_and_is_tried_again(error: BaseException) -> None:
+async def test_any_exception_of_advance_is_a_failed_advance_and_is_retried(error: BaseException) -> None:
     class Raises(Feed):
         times = 2
 
@@ -298,7 +298,7 @@ class Stubborn(SharedStreamProducer):
 
 @pytest.mark.parametrize("where", ["poll", "generator", "advance", "aclose"])
 @pytest.mark.parametrize("how", ["stop", "unsubscribe", "stop_all"])
-async def test_stopping_has_an_end_whatever_the_producer_does(where: str, how: str) -> None:
+async def test_stopping_ends_for_any_producer(where: str, how: str) -> None:
     manager = SharedStreamManager(close_timeout=0.3, advance_timeout=1000)
     producer: Any = Stubborn(where)
     runner = Runner(manager, 1, reads(producer)())
@@ -316,7 +316,7 @@ async def test_stopping_has_an_end_whatever_the_producer_does(where: str, how: s
     assert manager.statistics(KEY).left_behind == 0
 
 
-async def test_a_poll_that_swallows_one_cancellation_is_cancelled_again() -> None:
+async def test_a_poll_that_swallows_a_cancellation_is_cancelled_again() -> None:
     manager = SharedStreamManager(close_timeout=0.3)
     producer: Any = Stubborn("poll", swallows=1)
     runner = Runner(manager, 1, reads(producer)())
@@ -327,7 +327,7 @@ async def test_a_poll_that_swallows_one_cancellation_is_cancelled_again() -> Non
     await until(lambda: not other_tasks())
 
 
-async def test_an_advance_that_does_not_end_is_left_behind_and_named() -> None:
+async def test_an_advance_that_does_not_end_is_abandoned_and_named() -> None:
     manager = SharedStreamManager(close_timeout=0.2, advance_timeout=0.02)
     producer: Any = Stubborn("advance")
     runner = Runner(manager, 1, reads(producer)())

@@ -1,4 +1,4 @@
-"""Resolution: who must answer, what counts as an answer, and when the broker is advanced."""
+"""Resolution: which subscribers must answer, which answers count, and when the broker is advanced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seqs(runner: Runner) -> list[int]:
     return [seq for seq in runner.seqs if seq is not None]
 
 
-async def test_an_event_is_acked_when_all_that_was_derived_is_persisted() -> None:
+async def test_a_raw_event_is_acked_when_all_its_trigger_events_are_persisted() -> None:
     manager, feed = SharedStreamManager(), Feed(["a", "b"])
     runner = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: len(runner.events) == 2)
@@ -32,7 +32,7 @@ async def test_an_event_is_acked_when_all_that_was_derived_is_persisted() -> Non
     assert feed.outcomes == [AdvanceOutcome(1, 0)]
 
 
-async def test_skipped_events_resolve_when_the_filter_goes_on() -> None:
+async def test_skipped_raw_events_resolve_when_the_filter_continues() -> None:
     manager, feed = SharedStreamManager(), Feed(range(4))
     runner = Runner(manager, 1, reads(feed)(lambda raw: raw == 2))
     await until(lambda: len(feed.advanced) == 4)
@@ -42,7 +42,7 @@ async def test_skipped_events_resolve_when_the_filter_goes_on() -> None:
     await runner.leave()
 
 
-async def test_who_must_answer_is_fixed_at_fan_out() -> None:
+async def test_the_subscribers_that_must_answer_are_fixed_at_fan_out() -> None:
     manager, feed = SharedStreamManager(), Feed(["a"])
     first = Runner(manager, 1, reads(feed)(), confirm=False)
     await until(lambda: first.events)
@@ -55,7 +55,7 @@ async def test_who_must_answer_is_fixed_at_fan_out() -> None:
     await late.leave()
 
 
-async def test_without_a_subscriber_that_lives_events_advance_with_nobody_counted() -> None:
+async def test_without_a_live_subscriber_raw_events_advance_with_no_answers() -> None:
     manager, feed = SharedStreamManager(ack_timeout=0.02), Feed(["a"])
     runner = Runner(manager, 1, reads(feed)(), confirm=False)
     assert isinstance(await runner.error(), AckTimeout)
@@ -66,7 +66,7 @@ async def test_without_a_subscriber_that_lives_events_advance_with_nobody_counte
     await runner.leave()
 
 
-async def test_one_that_leaves_acks_what_it_is_at_and_fails_what_it_never_pulled() -> None:
+async def test_a_leaving_subscriber_acks_its_open_raw_event_and_fails_unread_ones() -> None:
     manager, feed = SharedStreamManager(), Feed(range(3))
     stays = Runner(manager, 1, reads(feed)())
     leaves = manager.subscribe(trigger_id=2, trigger=reads(feed)(), key=KEY)
@@ -78,7 +78,7 @@ async def test_one_that_leaves_acks_what_it_is_at_and_fails_what_it_never_pulled
     await stays.leave()
 
 
-async def test_ack_timeout_fails_the_one_that_does_not_answer_and_nobody_else() -> None:
+async def test_an_ack_timeout_fails_only_the_subscriber_that_does_not_answer() -> None:
     manager, feed = SharedStreamManager(ack_timeout=0.05), Feed(["a"])
     stuck = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     good = Runner(manager, 2, reads(feed)())
@@ -95,7 +95,7 @@ async def test_ack_timeout_fails_the_one_that_does_not_answer_and_nobody_else() 
     await good.leave()
 
 
-async def test_one_that_left_without_its_confirmation_times_out_too() -> None:
+async def test_a_departed_subscriber_without_confirmation_times_out() -> None:
     manager, feed = SharedStreamManager(ack_timeout=0.05), Feed(["a"])
     stays = Runner(manager, 1, reads(feed)())
     leaves = Runner(manager, 2, reads(feed)(), confirm=False)
@@ -109,7 +109,7 @@ async def test_one_that_left_without_its_confirmation_times_out_too() -> None:
     await again.leave()
 
 
-async def test_block_pauses_the_poll_and_loses_nothing() -> None:
+async def test_overflow_block_pauses_the_poll_without_loss() -> None:
     manager, feed = SharedStreamManager(max_subscriber_queue=2), Feed(range(20))
     slow = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     fast = Runner(manager, 2, reads(feed)())
@@ -125,7 +125,7 @@ async def test_block_pauses_the_poll_and_loses_nothing() -> None:
     assert feed.outcomes == [AdvanceOutcome(2, 0)] * 20
 
 
-async def test_a_full_subscriber_that_leaves_lets_the_poll_go_on() -> None:
+async def test_the_poll_continues_after_a_full_subscriber_leaves() -> None:
     manager, feed = SharedStreamManager(max_subscriber_queue=1), Feed(range(5))
     manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     fast = Runner(manager, 2, reads(feed)())
@@ -136,7 +136,7 @@ async def test_a_full_subscriber_that_leaves_lets_the_poll_go_on() -> None:
     await fast.leave()
 
 
-async def test_fail_fails_the_slow_one_and_nobody_else() -> None:
+async def test_overflow_fail_fails_only_the_slow_subscriber() -> None:
     manager, feed = SharedStreamManager(max_subscriber_queue=2, overflow="fail"), Feed(range(20))
     slow = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
     fast = Runner(manager, 2, reads(feed)())
@@ -166,7 +166,7 @@ async def test_the_poll_pauses_at_max_outstanding() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_happens_every_event_advances_once_and_in_order(seed: int) -> None:
+async def test_each_raw_event_advances_once_and_in_order_under_random_actions(seed: int) -> None:
     chance = random.Random(seed)
     manager = SharedStreamManager(
         max_subscriber_queue=chance.choice((1, 3, 50)), max_outstanding=chance.choice((2, 10, 100)), ack_timeout=30

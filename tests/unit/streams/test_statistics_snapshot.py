@@ -1,4 +1,4 @@
-"""What is said of a live stream."""
+"""Statistics of a running stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seqs(runner: Runner) -> list[int]:
     return [seq for seq in runner.seqs if seq is not None]
 
 
-async def test_statistics_say_how_far_each_lane_is_and_who_holds_it_up() -> None:
+async def test_statistics_have_the_progress_of_each_lane_and_its_blocking_subscriber() -> None:
     class Ends(Feed):
         def get_lane_end(self, lane: object) -> int | None:
             return 40 if lane == "x" else None
@@ -44,7 +44,7 @@ async def test_statistics_say_how_far_each_lane_is_and_who_holds_it_up() -> None
     await quick.leave()
 
 
-async def test_a_lane_begun_by_another_process_is_as_far_as_the_upstream_has_it() -> None:
+async def test_a_lane_of_another_process_starts_at_the_committed_position_of_the_upstream() -> None:
     class Resumed(Feed):
         def get_lane_end(self, lane: object) -> int | None:
             return 60_000
@@ -60,7 +60,7 @@ async def test_a_lane_begun_by_another_process_is_as_far_as_the_upstream_has_it(
     await slow.leave()
 
 
-async def test_thousands_of_short_lanes_leave_nothing_behind() -> None:
+async def test_thousands_of_short_lanes_leave_no_state() -> None:
     manager, feed = SharedStreamManager(), Feed((f"file-{number}", number) for number in range(3000))
     runner = Runner(manager, 1, reads(feed)(lambda raw: raw % 10 == 0))
     await until(lambda: len(feed.advanced) == 3000)
@@ -74,7 +74,7 @@ ODD = [1.5, "12-0", True, 2**63, b"1", ValueError("\udcff"), SystemExit(1), Keyb
 
 @pytest.mark.parametrize("method", ["get_lane_end", "get_committed", "get_errors"])
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
-async def test_what_a_producer_says_wrong_of_a_lane_is_the_error_of_that_lane(method: str, odd: Any) -> None:
+async def test_an_invalid_lane_position_is_reported_for_its_lane(method: str, odd: Any) -> None:
     """Streams B2, A3: what it raised, or what was no integer, ended the runner in its heartbeat."""
 
     def answer(lane: object = "odd\udcff") -> Any:
@@ -120,7 +120,7 @@ async def test_ten_thousand_lanes_are_surveyed_in_slices() -> None:
     await runner.leave()
 
 
-async def test_what_the_upstream_cannot_read_is_named_first() -> None:
+async def test_lanes_with_upstream_errors_are_listed_first() -> None:
     class Odd(Feed):
         def get_errors(self) -> dict[str, str]:
             return {f"{number}.jsonl": "It is not a file." for number in range(500)}

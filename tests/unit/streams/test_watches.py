@@ -1,4 +1,4 @@
-"""Declared watches: no Python of the user's runs, an index decides, and each seq is owed until it is confirmed."""
+"""Declared watches: an index matches without users' Python, and each seq is owed until it is confirmed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def watch(feed: Feed, **declared: Any) -> WatchTrigger:
     return WatchTrigger(upstream=MemoryUpstream.of(feed), **declared)
 
 
-async def test_one_seq_for_each_envelope_names_all_triggers_that_matched() -> None:
+async def test_each_envelope_has_one_seq_with_all_matching_triggers() -> None:
     sink, feed = Sink(), Feed([("x", {"id": 7, "kind": "a"})])
     manager = manager_with(sink)
     triggers = {
@@ -58,7 +58,7 @@ async def test_one_seq_for_each_envelope_names_all_triggers_that_matched() -> No
     assert not other_tasks()
 
 
-async def test_a_sink_may_confirm_at_once() -> None:
+async def test_a_sink_can_confirm_synchronously() -> None:
     sink, feed = Sink(auto=True), Feed({"n": n} for n in range(2000))
     manager = manager_with(sink, max_outstanding=10)
     manager.watch(triggers={n: watch(feed, match={"n": [n]}) for n in range(0, 2000, 2)}, key=KEY)
@@ -69,7 +69,7 @@ async def test_a_sink_may_confirm_at_once() -> None:
     await manager.stop_all()
 
 
-async def test_what_is_not_confirmed_pauses_the_poll_and_never_times_out() -> None:
+async def test_unconfirmed_events_pause_the_poll_and_never_time_out() -> None:
     sink, feed = Sink(), Feed({"n": n} for n in range(10))
     manager = manager_with(sink, max_outstanding=4, ack_timeout=0.01)
     manager.watch(triggers={1: watch(feed)}, key=KEY)
@@ -83,7 +83,7 @@ async def test_what_is_not_confirmed_pauses_the_poll_and_never_times_out() -> No
     await manager.stop_all()
 
 
-async def test_what_no_watch_can_read_is_malformed_once_for_all() -> None:
+async def test_an_unreadable_raw_event_is_malformed_once_for_all_watches() -> None:
     odd = [6, {"bad": object()}, {"bad": float("nan")}, {"none": None, "bad": [{"b": float("-inf")}]}]
     raws = [RawEvent(b"{", "x", 4), RawEvent(b"[1]", "x", 5), *odd]
     sink, feed = Sink(), Feed(("x", raw) for raw in raws)
@@ -104,7 +104,7 @@ async def test_what_no_watch_can_read_is_malformed_once_for_all() -> None:
     await manager.stop_all()
 
 
-async def test_a_raw_event_says_its_position_where_the_producer_does_not() -> None:
+async def test_a_raw_event_supplies_its_position_if_the_producer_does_not() -> None:
     class Silent(Feed):
         def get_position(self, broker_payload: Any) -> int | None:
             return None
@@ -117,7 +117,7 @@ async def test_a_raw_event_says_its_position_where_the_producer_does_not() -> No
     await manager.stop_all()
 
 
-async def test_a_new_set_takes_the_place_of_the_old_one() -> None:
+async def test_a_new_set_of_watches_replaces_the_previous_set() -> None:
     sink, feed = Sink(auto=True), Feed([{"n": 1}])
     manager = manager_with(sink)
     manager.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
@@ -152,7 +152,7 @@ async def test_watches_and_subscribers_share_one_poll() -> None:
     await manager.stop_all()
 
 
-async def test_a_stream_that_is_opened_again_goes_on_with_the_index_of_its_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reopened_stream_reuses_the_index_of_its_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     class Counted(WatchSet):
@@ -177,7 +177,7 @@ async def test_a_stream_that_is_opened_again_goes_on_with_the_index_of_its_watch
     await manager.stop_all()
 
 
-async def test_the_sink_hears_that_a_stream_ended() -> None:
+async def test_the_sink_is_notified_of_the_end_of_a_stream() -> None:
     sink, feed = Sink(), Feed([ConnectionError("gone")])
     manager = manager_with(sink)
     manager.watch(triggers={1: watch(feed), 2: watch(feed)}, key=KEY)
@@ -189,7 +189,7 @@ async def test_the_sink_hears_that_a_stream_ended() -> None:
     await until(lambda: feed.closed)
 
 
-async def test_what_the_sink_cannot_take_is_a_dead_letter_and_the_stream_goes_on() -> None:
+async def test_an_event_that_the_sink_fails_on_is_a_dead_letter_and_the_stream_continues() -> None:
     class Breaks(Sink):
         def matched(self, matched: Matched) -> None:
             if matched.value == {}:
@@ -207,7 +207,7 @@ async def test_what_the_sink_cannot_take_is_a_dead_letter_and_the_stream_goes_on
     await manager.stop_all()
 
 
-async def test_what_cannot_be_watched() -> None:
+async def test_invalid_watches_are_rejected() -> None:
     manager = manager_with(Sink())
     with pytest.raises(StreamError, match="no watch"):
         manager.watch(triggers={}, key=KEY)
@@ -271,7 +271,7 @@ def test_a_tombstone_is_matched_as_an_empty_object() -> None:
     assert set(matches({1: {"match": {"n": [1]}}, 2: {}, 3: {"match": {"@": {"key": ["deleted"]}}}}, tombstone)) == {2, 3}
 
 
-def test_removed_readers_of_metadata_cost_nothing() -> None:
+def test_metadata_is_not_built_after_its_watches_are_removed() -> None:
     watches = WatchSet(
         {1: WatchTrigger(upstream=Memory("metadata"), match={"@": {"key": ["a"]}}), 2: WatchTrigger(upstream=Memory("metadata"))}
     )

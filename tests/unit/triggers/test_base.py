@@ -37,20 +37,20 @@ class Inherits(Acks):
     pass
 
 
-async def test_a_trigger_that_polls_alone() -> None:
+async def test_a_trigger_without_a_shared_stream_runs() -> None:
     trigger = Alone(path="x")
     assert [event.payload async for event in trigger.run()] == [1]
     await trigger.cleanup()
     assert repr(trigger) == "<tests.Alone path='x'>"
 
 
-def test_to_override_the_factory_turns_acks_on() -> None:
+def test_a_producer_factory_enables_acks() -> None:
     assert not has_acks(Bare)
     assert has_acks(Acks)
     assert has_acks(Inherits)
 
 
-async def test_what_is_not_written_says_what_is_missing() -> None:
+async def test_a_missing_method_raises_an_error_that_names_it() -> None:
     trigger = Bare()
     assert trigger.shared_stream_key() is None
     with pytest.raises(NotImplementedError, match="no run"):
@@ -63,7 +63,7 @@ async def test_what_is_not_written_says_what_is_missing() -> None:
         await trigger.handle("raw")
 
 
-async def test_handle_must_answer() -> None:
+async def test_handle_must_return_an_answer() -> None:
     class Forgets(Bare):
         async def handle(self, raw: Any) -> Any:
             return None
@@ -75,6 +75,6 @@ async def test_handle_must_answer() -> None:
         _ = [event async for event in Forgets().filter_shared_stream(stream())]
 
 
-def test_the_name_of_a_stream_is_text() -> None:
+def test_the_name_of_a_stream_is_valid_text() -> None:
     assert stream_name("kafka:orders") == "kafka:orders"
     assert stream_name(("kafka", "orders", 1)) == "('kafka', 'orders', 1)"

@@ -7,7 +7,7 @@ import pytest
 from headrace.triggers.event import SKIP, Reject, Skip, TriggerEvent
 
 
-def test_a_trigger_event_is_its_payload_and_what_it_says_of_itself() -> None:
+def test_a_trigger_event_is_immutable_and_has_a_payload_and_metadata() -> None:
     event = TriggerEvent({"a": 1}, follows="x")
     assert (event.payload, event.follows, event.id) == ({"a": 1}, "x", None)
     thawed: Any = event
@@ -16,6 +16,6 @@ def test_a_trigger_event_is_its_payload_and_what_it_says_of_itself() -> None:
     assert Reject().reason is None
 
 
-def test_skip_is_one_thing() -> None:
+def test_skip_is_a_singleton() -> None:
     assert SKIP is Skip.SKIP
     assert repr(SKIP) == "SKIP"

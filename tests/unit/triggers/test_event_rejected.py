@@ -16,7 +16,7 @@ class Stream:
 
 
 @pytest.mark.parametrize(("open", "warnings"), [(True, 0), (False, 1)])
-def test_the_stream_being_filtered_is_told(open: bool, warnings: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_current_stream_receives_the_rejection(open: bool, warnings: int, capsys: pytest.CaptureFixture[str]) -> None:
     stream = Stream(open=open)
     token = current_stream.set(stream)
     reject_shared_stream_event("bad")
@@ -25,6 +25,6 @@ def test_the_stream_being_filtered_is_told(open: bool, warnings: int, capsys: py
     assert capsys.readouterr().out.count("Nothing to reject") == warnings
 
 
-def test_outside_of_a_filter_there_is_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rejection_outside_a_filter_logs_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     reject_shared_stream_event()
     assert capsys.readouterr().out.count("Nothing to reject") == 1

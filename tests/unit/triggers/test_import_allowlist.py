@@ -1,4 +1,4 @@
-"""A class path over the wire imports nothing but what triggers may come from."""
+"""A class path in a workload imports only modules that are allowed for triggers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def workload(classpath: str, **kwargs: object) -> RunTrigger:
         "..x.Y",
     ],
 )
-def test_what_is_not_the_projects_is_refused_and_not_imported(classpath: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_module_outside_the_project_is_rejected_and_not_imported(classpath: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = set(sys.modules)
     with pytest.raises(ProjectError, match="in a module that is not allowed") as refused:
         load_trigger(workload(classpath, args=["true"]))
@@ -77,7 +77,7 @@ def test_what_is_not_the_projects_is_refused_and_not_imported(classpath: str, ca
         load_upstream(classpath, {})
 
 
-def test_an_upstream_within_a_watch_is_looked_at_too() -> None:
+def test_an_upstream_within_a_watch_is_checked() -> None:
     forged = {"classpath": "subprocess.Popen", "kwargs": {"args": ["true"]}}
     with pytest.raises(ProjectError, match="in a module that is not allowed"):
         load_trigger(workload("headrace.triggers.watch.WatchTrigger", upstream=forged))
@@ -86,24 +86,24 @@ def test_an_upstream_within_a_watch_is_looked_at_too() -> None:
 @pytest.mark.parametrize(
     "classpath", ["headrace.core.ledger.ledger.Ledger", "headrace.errors.HeadraceError", "headrace.triggers.base.has_acks"]
 )
-def test_what_is_no_trigger_is_not_made(classpath: str) -> None:
+def test_a_class_that_is_not_a_trigger_is_rejected(classpath: str) -> None:
     with pytest.raises(ProjectError, match="not a subclass of BaseTrigger"):
         load_trigger(workload(classpath))
 
 
-def test_the_projects_own_come_in(tmp_path: Path) -> None:
+def test_triggers_of_the_project_are_allowed(tmp_path: Path) -> None:
     assert type(load_trigger(workload("headrace_project_project.Mine"))).__name__ == "Mine"
     (tmp_path / "beside.py").write_text(PROJECT.replace("project", "other"))
     assert type(load_trigger(workload("beside.Mine"))).__name__ == "Mine"
 
 
-def test_a_module_that_hides_behind_a_file_of_its_name_in_the_folder_is_not_the_projects(tmp_path: Path) -> None:
+def test_a_library_module_with_the_name_of_a_project_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "subprocess.py").write_text("raise SystemExit")
     with pytest.raises(ProjectError, match="in a module that is not allowed"):
         load_trigger(workload("subprocess.Popen", args=["true"]))
 
 
-def test_what_settings_allow_comes_in_and_nothing_that_only_begins_like_it() -> None:
+def test_modules_in_the_settings_are_allowed_but_not_modules_with_the_same_prefix() -> None:
     IMPORT_ALLOWLIST.check("elsewhere_entirely.Trigger", "it")
     IMPORT_ALLOWLIST.check("elsewhere_entirely.below.Trigger", "it")
     IMPORT_ALLOWLIST.check("json.decoder.JSONDecoder", "it")
@@ -119,7 +119,7 @@ def test_a_project_names_the_modules_of_its_triggers_and_upstreams(tmp_path: Pat
     assert load_project(tmp_path / "project.py").modules() == {"headrace_project_project"}
 
 
-def test_a_class_within_a_function_is_told_when_it_is_declared(tmp_path: Path) -> None:
+def test_a_class_within_a_function_is_rejected_at_its_declaration(tmp_path: Path) -> None:
     nested = PROJECT.replace('f"{__name__}.Mine"', '"x.make.<locals>.Mine"')
     (tmp_path / "armed.py").write_text(nested)
     with pytest.raises(ProjectError, match="cannot be written down"):

@@ -54,14 +54,14 @@ def error_of(name: str, *arguments: object) -> ProjectError:
     return caught.value
 
 
-def test_an_installed_upstream_is_made_by_name(install: Install) -> None:
+def test_an_installed_upstream_is_created_by_name(install: Install) -> None:
     install("headrace-nats", "nats = installed_nats:Nats", installed_nats=NATS)
     upstream = make_upstream("nats", "orders", lanes=2)
     assert upstream.stream_key() == "memory:orders"
     assert upstream.serialize() == ("installed_nats.Nats", {"name": "orders", "lanes": 2})
 
 
-def test_an_unknown_name_lists_the_installed_ones(install: Install) -> None:
+def test_an_unknown_name_is_an_error_that_lists_installed_upstreams(install: Install) -> None:
     install("headrace-nats", "nats = installed_nats:Nats\nstan = installed_nats:Stan", installed_nats=NATS)
     error = error_of("kafka")
     assert str(error) == "No installed distribution declares the upstream 'kafka'."
@@ -79,7 +79,7 @@ def test_an_unknown_name_lists_the_installed_ones(install: Install) -> None:
         ("not a module", "", "is not a module and a class"),
     ],
 )
-def test_one_that_does_not_load_is_named_with_its_distribution_and_affects_no_other(
+def test_an_upstream_that_does_not_load_is_named_and_affects_no_other_upstream(
     entry: str, text: str, reason: str, install: Install
 ) -> None:
     install("headrace-bad", f"bad = {entry}", installed_bad=text)
@@ -92,7 +92,7 @@ def test_one_that_does_not_load_is_named_with_its_distribution_and_affects_no_ot
     assert "installed_nats" in installed_modules()
 
 
-def test_one_that_rejects_its_arguments_is_named(install: Install) -> None:
+def test_an_upstream_that_rejects_its_arguments_is_named(install: Install) -> None:
     install("headrace-nats", "nats = installed_nats:Nats", installed_nats=NATS)
     error = error_of("nats", "orders", "more")
     assert str(error).startswith("The upstream 'nats' of headrace-nats 1.2 cannot be made: TypeError: ")

@@ -17,7 +17,7 @@ def test_the_value_is_parsed_once() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'"\xff"', b"{} {}", b"nan", b"[" * 100_000, b"[" * 201 + b"]" * 201])
-def test_what_is_not_json_is_malformed_each_time_it_is_read(data: bytes) -> None:
+def test_invalid_json_is_malformed_at_each_access(data: bytes) -> None:
     raw = RawEvent(data, "x", 0)
     for _ in range(2):
         with pytest.raises(MalformedEvent, match="Not valid JSON"):
@@ -33,13 +33,13 @@ def test_headers_are_text_and_the_last_value_of_a_name_counts() -> None:
     assert message.headers == {"a": "2", "b": "\N{REPLACEMENT CHARACTER}"}
 
 
-def test_a_timestamp_is_a_moment_in_utc() -> None:
+def test_a_timestamp_is_a_time_in_utc() -> None:
     assert Message(b"{}", "x", 1, timestamp_ms=1_500).timestamp == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
     assert Message(b"{}", "x", 1, timestamp_ms=-(2**63)).timestamp is None
     assert Message(b"{}", "x", 1).timestamp is None
 
 
-def test_metadata_has_only_what_the_broker_gave() -> None:
+def test_metadata_has_only_the_fields_of_the_broker() -> None:
     assert Message(b"{}", "x", 1).metadata.fields() == {}
     message = Message(b"{}", "x", 1, "k", 2, [("h", b"v")], 1_500)
     assert message.metadata.fields() == {"key": "k", "headers": {"h": "v"}, "timestamp": 1.5, "delivery": 2}

@@ -1,4 +1,4 @@
-"""How triggers and pipelines get connections and variables: the environment first, then what is kept, then the api."""
+"""Triggers and pipelines read connections and variables from the environment, then from the cache, then from the API."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def turn(seconds: float) -> None:
     clock.now += seconds
 
 
-def test_what_was_fetched_is_kept_for_a_while_and_masked(api: Api) -> None:
+def test_fetched_secrets_are_cached_for_a_limited_time_and_masked(api: Api) -> None:
     assert secrets.get_connection("files") == Connection("files", "http", "api.example", password="from-the-api")
     turn(CACHE_SECONDS - 1)
     assert secrets.get_connection("files").password == "from-the-api"
@@ -69,7 +69,7 @@ def test_what_was_fetched_is_kept_for_a_while_and_masked(api: Api) -> None:
     assert mask("login with from-the-api") == "login with ***"
 
 
-async def test_in_the_loop_what_must_be_fetched_is_awaited(api: Api) -> None:
+async def test_a_secret_that_must_be_fetched_is_awaited_in_the_event_loop(api: Api) -> None:
     with pytest.raises(SecretError, match="would block the loop") as refused:
         secrets.get_variable("region")
     assert refused.value.hint == "Write: await aget_variable('region')"
@@ -83,7 +83,7 @@ JSON_TEXT = '{"kind": "http", "host": "dev.example", "password": "from-the-shell
 
 
 @pytest.mark.parametrize("text", ["http://:from-the-shell@dev.example", JSON_TEXT])
-def test_the_environment_wins_and_says_so_once(
+def test_the_environment_takes_precedence_and_is_logged_once(
     api: Api, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HEADRACE_CONNECTION_MY_FILES", text)
@@ -98,7 +98,7 @@ def test_the_environment_wins_and_says_so_once(
     assert "from-the-shell" not in mask(said)
 
 
-def test_a_default_is_for_what_is_not_there_and_for_nothing_else(api: Api) -> None:
+def test_a_default_replaces_only_a_missing_variable(api: Api) -> None:
     assert secrets.get_variable("none", None) is None
     assert secrets.get_variable("there", None) == "value-of-there"
     with pytest.raises(SecretError, match="no variable 'none'"):
@@ -112,13 +112,13 @@ def test_a_default_is_for_what_is_not_there_and_for_nothing_else(api: Api) -> No
         secrets.get_variable("away", None)
 
 
-def test_what_is_kept_is_bounded(api: Api) -> None:
+def test_the_cache_of_secrets_is_bounded(api: Api) -> None:
     for number in range(MAX_CACHED_VALUES + 10):
         secrets.get_variable(f"number-{number}")
     assert len(secrets.SECRETS._cached) == MAX_CACHED_VALUES
 
 
-def test_where_no_api_is_known_it_says_what_to_do() -> None:
+def test_without_an_api_the_error_has_a_hint() -> None:
     alone = Secrets()
     with pytest.raises(SecretError, match="no api is known here") as refused:
         alone.get("connection", "my.files")

@@ -1,4 +1,4 @@
-"""What an upstream keeps of the event log, and which marks a log takes."""
+"""The mark of the event log that an upstream stores, and the marks that a log accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stream_log(books: LogState, others: dict[str, LogState] | None = None) -> St
 
 
 @pytest.mark.parametrize("kept", [None, LogMark(OURS, "here", 0), LogMark(OURS, "here", 5)])
-async def test_a_mark_that_the_log_knows_is_taken(kept: LogMark | None) -> None:
+async def test_a_mark_of_the_same_log_is_accepted(kept: LogMark | None) -> None:
     await stream_log(LogState(OURS, 5)).check(kept)
 
 
@@ -31,21 +31,21 @@ async def test_receipts_are_counted() -> None:
         await stream_log(LogState(OURS, 5)).check(log.mark)
 
 
-async def test_a_mark_of_another_log_is_refused_with_the_command_to_go_on() -> None:
+async def test_a_mark_of_another_log_is_rejected_with_the_command_that_adopts_it() -> None:
     with pytest.raises(UpstreamError, match="another database") as refused:
         await stream_log(LogState(OURS, 50)).check(LogMark(OTHER, "here", 5))
     assert refused.value.hint is not None
     assert f"headrace streams adopt here --log {OTHER} --receipts 5" in refused.value.hint
 
 
-async def test_an_adopted_mark_is_taken_and_no_later_one_of_that_log() -> None:
+async def test_an_adopted_mark_is_accepted_and_later_marks_of_its_log_are_rejected() -> None:
     books = LogState(OURS, 0, LogMark(OTHER, "here", 5))
     await stream_log(books).check(LogMark(OTHER, "here", 5))
     with pytest.raises(UpstreamError):
         await stream_log(books).check(LogMark(OTHER, "here", 6))
 
 
-async def test_a_stream_whose_name_changed_is_looked_up_by_the_name_that_it_had() -> None:
+async def test_a_renamed_stream_is_checked_under_its_previous_name() -> None:
     kept = LogMark(OURS, "there", 5)
     await stream_log(LogState(OURS, 0), {"there": LogState(OURS, 5)}).check(kept)
     with pytest.raises(UpstreamError) as refused:

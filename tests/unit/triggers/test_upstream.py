@@ -9,7 +9,7 @@ from headrace.triggers.upstream import load_upstream
 from support.sources.streams import MemoryUpstream
 
 
-def test_an_upstream_is_written_down_and_made_again() -> None:
+def test_an_upstream_is_restored_from_its_serialized_form() -> None:
     upstream = MemoryUpstream("orders")
     again = load_upstream(*upstream.serialize())
     assert isinstance(again, MemoryUpstream)
@@ -29,11 +29,11 @@ def test_an_upstream_is_written_down_and_made_again() -> None:
         "support.sources.streams.until",
     ],
 )
-def test_what_is_no_upstream_says_so(classpath: str) -> None:
+def test_a_class_path_that_is_not_an_upstream_is_rejected(classpath: str) -> None:
     with pytest.raises(ProjectError, match="upstream"):
         load_upstream(classpath, {})
 
 
-def test_arguments_that_do_not_fit_say_so() -> None:
+def test_invalid_arguments_of_an_upstream_are_named() -> None:
     with pytest.raises(ProjectError, match="colour"):
         load_upstream("support.sources.streams.MemoryUpstream", {"colour": 1})

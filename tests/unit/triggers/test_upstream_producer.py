@@ -15,7 +15,7 @@ class Least(SharedStreamProducer):
         return
 
 
-async def test_a_producer_needs_a_stream_and_an_advance_and_no_more() -> None:
+async def test_a_producer_needs_only_open_stream_and_advance() -> None:
     producer = Least()
     assert producer.get_advance_lane("a") == producer.get_advance_lane("b")
     assert producer.get_position("a") is None

@@ -23,7 +23,7 @@ DECLARED: dict[str, Any] = {
 }
 
 
-def test_a_watch_is_written_down_and_made_again() -> None:
+def test_a_watch_is_restored_from_its_serialized_form() -> None:
     watch = WatchTrigger(upstream=MemoryUpstream("legs"), **DECLARED)
     classpath, kwargs = watch.serialize()
     assert classpath == "headrace.triggers.watch.WatchTrigger"
@@ -34,7 +34,7 @@ def test_a_watch_is_written_down_and_made_again() -> None:
     assert again.shared_stream_key() == "legs"
 
 
-def test_source_and_type_are_texts_or_paths_or_the_upstreams() -> None:
+def test_source_and_type_are_texts_paths_or_defaults_of_the_upstream() -> None:
     watch = WatchTrigger(upstream=MemoryUpstream("legs"), **DECLARED)
     assert watch.envelope.type == "leg"
     assert watch.envelope.source == JsonPath.parse("$.source")
@@ -45,7 +45,7 @@ def test_source_and_type_are_texts_or_paths_or_the_upstreams() -> None:
     assert plain.serialize()[1] == {"upstream": described | said}
 
 
-def test_the_producer_is_the_upstreams() -> None:
+def test_a_watch_uses_the_producer_of_its_upstream() -> None:
     feed = Feed()
     watch = WatchTrigger(upstream=MemoryUpstream.of(feed, "legs"))
     assert has_acks(WatchTrigger)
@@ -53,7 +53,7 @@ def test_the_producer_is_the_upstreams() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"id": "leg_id"}, {"id": 3}, {"type": ""}, {"source": 3}, {"source": "$"}, {"match": {"a": "x"}}])
-def test_what_cannot_be_declared_says_so(wrong: dict[str, Any]) -> None:
+def test_an_invalid_declaration_of_a_watch_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ProjectError):
         WatchTrigger(upstream=MemoryUpstream("legs"), **wrong)
 
@@ -63,7 +63,7 @@ ODD_TEXTS = ["", None, 7, ["a"], {"a": 1}, b"a", object()]
 
 @pytest.mark.parametrize("what", ["key", "source", "type"])
 @pytest.mark.parametrize("number", range(len(ODD_TEXTS)))
-def test_an_upstream_whose_key_source_or_type_is_no_text_is_refused_where_it_is_declared_and_where_it_runs(what: str, number: int) -> None:
+def test_an_upstream_with_an_invalid_key_source_or_type_is_rejected(what: str, number: int) -> None:
     class Odd(MemoryUpstream):
         def stream_key(self) -> Any:
             return ODD_TEXTS[number] if what == "key" else "legs"
@@ -83,7 +83,7 @@ def test_an_upstream_whose_key_source_or_type_is_no_text_is_refused_where_it_is_
         WatchTrigger(upstream=described | {what: ODD_TEXTS[number]}).shared_stream_key()
 
 
-def test_a_watch_moves_with_its_upstream(tmp_path: Path) -> None:
+def test_a_watch_resolves_the_relative_path_of_its_upstream(tmp_path: Path) -> None:
     class Folder(MemoryUpstream):
         def relative_to(self, base: Path) -> Folder:
             return Folder(str(base / self.name))

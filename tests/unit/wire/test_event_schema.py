@@ -21,7 +21,7 @@ def test_the_optional_fields_are_the_nullable_sent_columns_with_their_types() ->
     assert {name: field.annotation for name, field in OptionalEventFields.model_fields.items()} == expected
 
 
-def test_the_detail_of_an_event_shows_all_stored_columns_but_the_digests() -> None:
+def test_the_detail_of_an_event_has_all_stored_columns_except_digests() -> None:
     stored = {column.name for column in EVENT_COLUMNS if column.stored and column.type != "digest"}
     assert stored <= EventDetail.model_fields.keys()
 

@@ -1,4 +1,4 @@
-"""The registry of metrics, what `/metrics` serves, and what the documentation names are the same."""
+"""The registry of metrics, the response of `/metrics` and the documentation have the same metrics."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def families() -> dict[str, Family]:
     return {family.name: family for family in text_string_to_metric_families(exposition(status, series).decode())}
 
 
-def test_all_metrics_of_the_registry_are_served_and_no_others(families: dict[str, Family]) -> None:
+def test_exactly_the_metrics_of_the_registry_are_served(families: dict[str, Family]) -> None:
     assert list(families) == [PREFIX + metric.name for metric in METRICS]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_metric_is_served_as_the_registry_says(families: dict[str, Family], metric: Metric) -> None:
+def test_a_metric_is_served_with_the_type_help_and_label_of_the_registry(families: dict[str, Family], metric: Metric) -> None:
     family = families[PREFIX + metric.name]
     assert (family.type, family.documentation) == (metric.kind, metric.help)
     assert family.samples

@@ -1,4 +1,4 @@
-"""A webhook reaches public addresses only, however its URL writes the address: what counts is the address that is connected to."""
+"""A webhook connects only to public addresses, in any notation of its URL: the sender checks the address that it connects to."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def server() -> AsyncIterator[tuple[int, list[str]]]:
         "%31%32%37.0.0.1",
     ],
 )
-async def test_no_way_to_write_a_private_address_reaches_it(host: str, server: tuple[int, list[str]]) -> None:
+async def test_a_private_address_is_not_reached_in_any_notation(host: str, server: tuple[int, list[str]]) -> None:
     port, reached = server
     async with Sender(private=False) as sender:
         answer = await sender.send(f"http://{host}:{port}/", "secret", EVENT, None, 0, 5)
@@ -61,7 +61,7 @@ async def test_no_way_to_write_a_private_address_reaches_it(host: str, server: t
         assert PRIVATE in (answer.error or "")
 
 
-async def test_private_addresses_may_be_allowed(server: tuple[int, list[str]]) -> None:
+async def test_a_sender_can_allow_private_addresses(server: tuple[int, list[str]]) -> None:
     port, reached = server
     async with Sender(private=True) as sender:
         assert (await sender.send(f"http://127.0.0.1:{port}/", "secret", EVENT, None, 0, 5)).taken
@@ -93,5 +93,5 @@ async def test_private_addresses_may_be_allowed(server: tuple[int, list[str]]) -
         ("2001:db8::1", False),
     ],
 )
-def test_what_is_public(address: str, *, public: bool) -> None:
+def test_is_public_distinguishes_public_from_private_addresses(address: str, *, public: bool) -> None:
     assert is_public(address) is public

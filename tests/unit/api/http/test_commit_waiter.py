@@ -1,4 +1,4 @@
-"""Answers of another thread reach those who wait, all of them, also those that come while others are brought."""
+"""A commit waiter hands the results of other threads to all coroutines that wait for them, also results that arrive meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from headrace.api.http.commit_waiter import CommitWaiter
 
 
-async def test_every_answer_arrives_whatever_the_threads_do() -> None:
+async def test_all_results_of_concurrent_threads_arrive() -> None:
     durable = CommitWaiter()
     futures: list[Future[int]] = [Future() for _ in range(2_000)]
     shuffled = random.Random(7).sample(range(len(futures)), len(futures))
@@ -28,7 +28,7 @@ async def test_every_answer_arrives_whatever_the_threads_do() -> None:
             await asyncio.gather(*answering)
 
 
-async def test_a_refusal_is_raised_where_it_is_waited_for_and_nowhere_else() -> None:
+async def test_an_error_is_raised_only_for_its_own_waiter() -> None:
     durable = CommitWaiter()
     bad: Future[int] = Future()
     good: Future[int] = Future()
@@ -41,7 +41,7 @@ async def test_a_refusal_is_raised_where_it_is_waited_for_and_nowhere_else() -> 
     assert await answered == 1
 
 
-async def test_one_who_went_away_does_not_hold_up_the_rest() -> None:
+async def test_a_cancelled_waiter_does_not_delay_other_waiters() -> None:
     durable = CommitWaiter()
     gone: Future[int] = Future()
     stays: Future[int] = Future()

@@ -19,14 +19,14 @@ def answered(status: int, slug: str = "", **headers: str) -> httpx.Response:
     return httpx.Response(status, content=problem.model_dump_json(), headers=sent, request=REQUEST)
 
 
-def test_a_success_is_handed_on() -> None:
+def test_a_successful_response_is_returned() -> None:
     response = answered(204)
     assert raise_for_problem(response) is response
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 507])
 @pytest.mark.parametrize("slug", ["", "unavailable"])
-def test_what_may_be_tried_again_is_unavailable(status: int, slug: str) -> None:
+def test_a_retryable_status_raises_api_unavailable(status: int, slug: str) -> None:
     with pytest.raises(ApiUnavailable) as unavailable:
         raise_for_problem(answered(status, slug))
     assert unavailable.value.status == status
@@ -34,7 +34,7 @@ def test_what_may_be_tried_again_is_unavailable(status: int, slug: str) -> None:
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None)])
-def test_how_long_to_wait_is_handed_on(given: str, seconds: float | None) -> None:
+def test_api_unavailable_has_the_seconds_of_retry_after(given: str, seconds: float | None) -> None:
     with pytest.raises(ApiUnavailable) as unavailable:
         raise_for_problem(answered(429, **{"Retry-After": given}))
     assert unavailable.value.retry_after == seconds
@@ -43,29 +43,29 @@ def test_how_long_to_wait_is_handed_on(given: str, seconds: float | None) -> Non
 @pytest.mark.parametrize(
     ("status", "slug", "kind"), [(409, "fenced", Fenced), (403, "forbidden", ApiRefused), (422, "invalid", ApiRefused)]
 )
-def test_what_is_refused_says_why_and_what_to_do(status: int, slug: str, kind: type[ApiError]) -> None:
+def test_a_refused_request_raises_an_error_with_reason_and_hint(status: int, slug: str, kind: type[ApiError]) -> None:
     with pytest.raises(ApiRefused, match="What is wrong") as refused:
         raise_for_problem(answered(status, slug))
     assert type(refused.value) is kind
     assert (refused.value.status, refused.value.problem, refused.value.hint) == (status, slug, "What to do.")
 
 
-def test_an_answer_that_only_looks_like_a_problem_is_told_by_its_status() -> None:
+def test_an_invalid_problem_document_is_reported_by_its_status() -> None:
     broken = httpx.Response(404, content=b"{", headers={"Content-Type": PROBLEM_JSON}, request=REQUEST)
     with pytest.raises(ApiRefused, match="http://api/execution/events answered 404 Not Found"):
         raise_for_problem(broken)
 
 
-def test_a_server_that_is_no_headrace_is_told_apart() -> None:
+def test_a_response_of_a_foreign_server_is_reported_with_a_hint() -> None:
     with pytest.raises(ApiError, match="not as a Headrace api") as error, translate_decode_errors("http://api"):
         Lease.model_validate_json(b"<html>")
     assert "address" in (error.value.hint or "")
 
 
-def test_no_proxy_is_asked_for_this_machine() -> None:
+def test_requests_to_loopback_bypass_proxies() -> None:
     assert options("http://127.0.0.1:8642")["trust_env"] is False
     assert options("https://api.example.org")["trust_env"] is True
 
 
-def test_certificates_are_checked_wherever_there_are_any() -> None:
+def test_certificates_are_verified_on_loopback_too() -> None:
     assert options("https://127.0.0.1:8642")["verify"] is True

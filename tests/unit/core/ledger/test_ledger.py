@@ -32,7 +32,7 @@ def advance(ledger: Ledger) -> list[tuple[object, AdvanceOutcome]]:
     return done
 
 
-def test_without_subscribers_an_entry_is_ready_at_once_and_not_clean() -> None:
+def test_an_entry_without_subscribers_is_ready_and_not_clean() -> None:
     ledger = new_ledger()
     ledger.publish("raw", "p", lane=None, now=0)
     [(payload, outcome)] = advance(ledger)
@@ -42,7 +42,7 @@ def test_without_subscribers_an_entry_is_ready_at_once_and_not_clean() -> None:
     assert ledger.outstanding == 0
 
 
-def test_a_reader_acks_by_going_on() -> None:
+def test_a_subscriber_acks_an_entry_when_it_requests_the_next() -> None:
     ledger = new_ledger()
     reader = ledger.join(1)
     ledger.publish("raw", "p", lane=None, now=0)
@@ -55,7 +55,7 @@ def test_a_reader_acks_by_going_on() -> None:
     assert ledger.counters.filtered == 1
 
 
-def test_what_was_derived_must_be_confirmed() -> None:
+def test_an_entry_waits_for_the_confirmation_of_all_its_trigger_events() -> None:
     ledger = new_ledger()
     reader = ledger.join(1)
     ledger.publish("raw", "p", lane=None, now=0)
@@ -72,7 +72,7 @@ def test_what_was_derived_must_be_confirmed() -> None:
     assert ledger.counters.filtered == 0
 
 
-def test_a_confirmation_may_come_before_the_reader_goes_on() -> None:
+def test_a_confirmation_may_precede_the_end_of_an_entry() -> None:
     ledger = new_ledger()
     reader = ledger.join(1)
     ledger.publish("raw", "p", lane=None, now=0)
@@ -85,7 +85,7 @@ def test_a_confirmation_may_come_before_the_reader_goes_on() -> None:
     assert advance(ledger) == [("p", ACKED)]
 
 
-def test_a_reject_counts_at_once_and_only_once() -> None:
+def test_a_rejection_resolves_an_entry_and_counts_once() -> None:
     ledger = new_ledger()
     reader = ledger.join(1)
     assert not ledger.reject(reader)
@@ -102,7 +102,7 @@ def test_a_reject_counts_at_once_and_only_once() -> None:
     assert ledger.counters.rejected == 1
 
 
-def test_one_that_leaves_acks_what_it_is_at_and_fails_what_it_never_read() -> None:
+def test_a_leaving_subscriber_acks_its_open_entry_and_fails_unread_entries() -> None:
     ledger = new_ledger()
     reader = ledger.join(1)
     for payload in "abc":
@@ -115,7 +115,7 @@ def test_one_that_leaves_acks_what_it_is_at_and_fails_what_it_never_read() -> No
     assert not reader.idle
 
 
-def test_one_that_left_is_still_confirmed_or_overdue() -> None:
+def test_entries_of_a_departed_subscriber_are_confirmed_or_overdue() -> None:
     ledger = new_ledger(ack_timeout=10)
     left, late = ledger.join(1), ledger.join(2)
     ledger.publish("raw", "a", lane="a", now=0)
@@ -135,7 +135,7 @@ def test_one_that_left_is_still_confirmed_or_overdue() -> None:
     assert ledger.subscribers.deadline(ledger.ack_timeout) is None
 
 
-def test_failing_a_reader_fails_all_that_it_owes() -> None:
+def test_a_failed_subscriber_fails_all_entries_that_it_owes() -> None:
     ledger = new_ledger()
     reader, other = ledger.join(1), ledger.join(2)
     for payload in "abcd":
@@ -157,7 +157,7 @@ def test_failing_a_reader_fails_all_that_it_owes() -> None:
     assert ledger.counters.failed == 2
 
 
-def test_failing_a_reader_fails_what_it_is_at() -> None:
+def test_a_failed_subscriber_fails_its_open_entry() -> None:
     ledger = new_ledger()
     reader = ledger.join(1)
     ledger.publish("raw", "a", lane=None, now=0)
@@ -166,7 +166,7 @@ def test_failing_a_reader_fails_what_it_is_at() -> None:
     assert advance(ledger) == [("a", AdvanceOutcome(0, 1))]
 
 
-def test_claims_are_counted_in_bulk_and_never_overdue() -> None:
+def test_obligations_of_watches_are_counted_in_bulk_and_never_overdue() -> None:
     ledger = new_ledger(ack_timeout=1)
     ledger.subscribers.declare(tuple(range(100)))
     published = ledger.publish("raw", "p", lane=None, now=0, groups=(tuple(range(7)), (7, 8, 9)))
@@ -193,7 +193,7 @@ def test_a_bound_seq_can_be_marked_rejected() -> None:
     assert advance(ledger) == [("p", AdvanceOutcome(0, 0, 1))]
 
 
-def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -> None:
+def test_a_lane_advances_in_order_one_batch_at_a_time_without_delaying_other_lanes() -> None:
     ledger = new_ledger()
     ledger.subscribers.declare((1,))
     seqs = [ledger.publish("raw", n, lane=n % 2, now=0, position=n, groups=((1,),))[0] for n in range(6)]
@@ -221,7 +221,7 @@ def test_a_lane_advances_in_order_one_batch_at_a_time_and_others_do_not_wait() -
     assert ledger.counters.advanced == ledger.counters.read == 7
 
 
-def test_an_advanced_lane_waits_for_what_is_not_resolved() -> None:
+def test_an_advanced_lane_waits_for_its_unresolved_entries() -> None:
     ledger = new_ledger()
     ledger.subscribers.declare((1,))
     first = ledger.publish("raw", 0, lane=0, now=0, groups=((1,),))[0]
@@ -232,7 +232,7 @@ def test_an_advanced_lane_waits_for_what_is_not_resolved() -> None:
     assert advance(ledger) == [(1, ACKED)]
 
 
-def test_a_full_queue_is_known_until_its_reader_reads() -> None:
+def test_a_queue_counts_as_full_until_its_subscriber_reads() -> None:
     ledger = new_ledger(queue_limit=2)
     reader = ledger.join(1)
     ledger.publish("raw", 0, lane=0, now=0)
@@ -243,7 +243,7 @@ def test_a_full_queue_is_known_until_its_reader_reads() -> None:
     assert not ledger.full
 
 
-def test_only_idle_readers_are_woken() -> None:
+def test_only_idle_subscribers_are_woken() -> None:
     ledger = new_ledger()
     idle, busy = ledger.join(1), ledger.join(2)
     assert ledger.begin(idle) is None
@@ -255,7 +255,7 @@ def test_only_idle_readers_are_woken() -> None:
     assert not ledger.subscribers.reading
 
 
-def test_who_holds_the_oldest() -> None:
+def test_subscribers_that_owe_the_oldest_entry_are_named() -> None:
     ledger = new_ledger()
     slow, fast = ledger.join(1), ledger.join(2)
     assert ledger.oldest_unresolved() is None
@@ -274,7 +274,7 @@ def test_who_holds_the_oldest() -> None:
     assert ledger.subscribers.deadline(ledger.ack_timeout) == 15
 
 
-def test_what_a_reader_is_at_is_spilled_in_its_order_and_its_answer_settled_when_its_number_is_known() -> None:
+def test_an_open_entry_is_spilled_in_order_and_settled_under_its_backlog_number() -> None:
     ledger = new_ledger()
     reader = ledger.register(1)
     ledger.catch_up(reader)
@@ -575,7 +575,7 @@ class Interleaving:
 
 
 @pytest.mark.parametrize("first", range(0, 400, 40))
-def test_any_interleaving_does_what_the_model_does(first: int) -> None:
+def test_the_ledger_equals_its_model_in_any_interleaving(first: int) -> None:
     for seed in range(first, first + 40):
         life = Interleaving(seed)
         try:

@@ -9,14 +9,14 @@ def entry(number: int, lane: Lane) -> PendingEvent:
     return made
 
 
-def test_a_lane_counts_what_is_in_flight_as_outstanding() -> None:
+def test_entries_in_flight_count_as_outstanding() -> None:
     lane = Lane("x")
     entry(1, lane)
     lane.in_flight = 3
     assert lane.outstanding == 4
 
 
-def test_the_oldest_a_reader_owes_is_what_it_derived_then_what_it_is_at_then_what_waits() -> None:
+def test_the_oldest_owed_entry_is_unconfirmed_then_open_then_queued() -> None:
     lane, reader = Lane("x"), Subscriber(1)
     derived, at, waits = (entry(number, lane) for number in range(3))
     assert reader.oldest() is None
@@ -30,7 +30,7 @@ def test_the_oldest_a_reader_owes_is_what_it_derived_then_what_it_is_at_then_wha
     assert reader.oldest() is derived
 
 
-def test_a_reader_has_not_ended_what_it_is_at_and_what_waits() -> None:
+def test_a_subscriber_has_not_ended_its_open_and_queued_entries() -> None:
     lane, reader = Lane("x"), Subscriber(1)
     derived, at, waits = (entry(number, lane) for number in range(3))
     reader.queue.append(waits)
@@ -41,7 +41,7 @@ def test_a_reader_has_not_ended_what_it_is_at_and_what_waits() -> None:
     assert not reader.has_not_ended(at)
 
 
-def test_a_registered_reader_is_timed_from_when_it_went_on() -> None:
+def test_the_ack_timeout_of_a_registered_subscriber_starts_when_it_begins_an_entry() -> None:
     lane, reader = Lane("x"), Subscriber(1, registered=True)
     assert reader.due(10) is None
     reader.open, reader.begun = entry(0, lane), 5.0

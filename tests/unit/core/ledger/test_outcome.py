@@ -15,10 +15,10 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
         (AdvanceOutcome(1, 0, 0, 3), True),
     ],
 )
-def test_clean_is_when_nobody_failed_or_rejected_and_one_acked(outcome: AdvanceOutcome, clean: bool) -> None:
+def test_an_outcome_is_clean_with_an_ack_and_without_failures_or_rejections(outcome: AdvanceOutcome, clean: bool) -> None:
     assert outcome.is_clean is clean
 
 
-def test_an_item_is_a_pair() -> None:
+def test_an_advance_item_unpacks_as_a_pair() -> None:
     payload, outcome = AdvanceItem("offset", AdvanceOutcome(1, 0))
     assert (payload, outcome) == ("offset", AdvanceOutcome(acked=1, failed=0, rejected=0, spilled=0))

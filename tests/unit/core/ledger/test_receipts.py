@@ -19,7 +19,7 @@ def custody_of(**marks: int) -> ReceiptBuilder:
     return made
 
 
-def test_one_receipt_for_each_stretch_that_the_same_triggers_owe() -> None:
+def test_each_range_that_the_same_triggers_owe_has_its_receipt() -> None:
     custody = custody_of(x=10)
     entries = [
         entry(10, (1,), ("fired", (1,))),
@@ -37,16 +37,16 @@ def test_one_receipt_for_each_stretch_that_the_same_triggers_owe() -> None:
     assert custody.receipts("x", entries) == [second]
 
 
-def test_without_positions_there_is_nothing_to_record() -> None:
+def test_entries_without_positions_have_no_receipts() -> None:
     assert custody_of().receipts("x", [entry(None, (1,))]) == []
 
 
-def test_a_lane_begins_anywhere() -> None:
+def test_the_first_receipt_of_a_lane_begins_at_any_position() -> None:
     [receipt] = custody_of().receipts("x", [entry(0, ())])
     assert receipt == Receipt("s", "x", None, 0, 1, (), ())
 
 
-def test_the_marks_of_lanes_that_went_on_last_are_remembered() -> None:
+def test_marks_of_the_most_recently_recorded_lanes_are_retained() -> None:
     custody = custody_of(x=10)
     lanes = [f"lane {number}" for number in range(MAX_MARKS)]
     custody.learn(lanes[:-1], {})

@@ -24,12 +24,12 @@ VALUE = {"a": {"b": [10, {"c d": None, "é": False}]}, "x.y": 0}
         ("$[0]", None),
     ],
 )
-def test_find(path: str, found: Any) -> None:
+def test_find_returns_the_value_at_a_path(path: str, found: Any) -> None:
     assert JsonPath.parse(path).find(VALUE) == found
 
 
 @pytest.mark.parametrize("text", ["", "$", "a.b", "$a", "$.", "$..a", "$.a[", "$.a[x]", "$.a[-1]", "$.a b", " $.a", "$.a "])
-def test_what_is_no_path_says_so(text: str) -> None:
+def test_an_invalid_path_is_rejected_with_a_hint(text: str) -> None:
     with pytest.raises(ProjectError, match="is not a path") as caught:
         JsonPath.parse(text)
     assert caught.value.hint

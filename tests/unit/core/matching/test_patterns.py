@@ -45,12 +45,12 @@ def wants(pattern: Any, value: Any) -> bool:
         ({"a": ["x"]}, [{"a": "x"}], True),
     ],
 )
-def test_matching(pattern: Any, value: Any, wanted: bool) -> None:
+def test_a_pattern_matches_values(pattern: Any, value: Any, wanted: bool) -> None:
     assert wants(pattern, value) is wanted
 
 
 @pytest.mark.parametrize("pattern", [{}, {"a": []}, {"a": "x"}, {"a": {}}, {"a": [{"prefix": "x"}]}, {"a": [["x"]]}, {1: ["x"]}, ["x"], 3])
-def test_what_is_no_pattern_says_so(pattern: Any) -> None:
+def test_an_invalid_pattern_is_rejected_with_a_hint(pattern: Any) -> None:
     with pytest.raises(ProjectError, match="match=") as caught:
         leaves(pattern)
     assert caught.value.hint
@@ -60,11 +60,11 @@ def test_what_is_no_pattern_says_so(pattern: Any) -> None:
     assert len(index) == 0
 
 
-def test_leaves() -> None:
+def test_leaves_returns_the_values_of_each_path() -> None:
     assert leaves({"a": {"b": ["x", True]}, "c": [1]}) == {("a", "b"): frozenset({"x", (True,)}), ("c",): frozenset({1})}
 
 
-def test_an_id_is_in_the_index_once() -> None:
+def test_the_index_rejects_a_repeated_id() -> None:
     index = MatchIndex()
     index.add(None, 1)
     with pytest.raises(ValueError, match="already"):
@@ -76,7 +76,7 @@ def test_an_id_is_in_the_index_once() -> None:
     assert index.matches({"a": 1}) == []
 
 
-def test_only_candidates_are_looked_at() -> None:
+def test_the_index_evaluates_only_candidates() -> None:
     """A thousand watches that share a carrier and differ in the tail number are found by the tail number."""
     index = MatchIndex()
     for number in range(1000):
@@ -117,7 +117,7 @@ def plainly(pattern: Any, value: Any) -> bool:
 
 
 @given(st.lists(st.none() | PATTERNS, max_size=8), st.lists(VALUES, max_size=4), st.randoms(use_true_random=False))
-def test_the_index_finds_what_plain_matching_finds(patterns: list[Any], values: list[Any], chance: random.Random) -> None:
+def test_the_index_returns_the_results_of_plain_matching(patterns: list[Any], values: list[Any], chance: random.Random) -> None:
     index = MatchIndex()
     there: dict[int, Any] = {}
     for number, pattern in enumerate(patterns):
@@ -143,7 +143,7 @@ def deep(depth: int, inside: Any) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 200, 5000])
-def test_arrays_may_be_nested_as_deep_as_they_like(depth: int) -> None:
+def test_arrays_of_any_depth_are_matched(depth: int) -> None:
     """Streams A2: 340 arrays, one in the other, raised RecursionError out of the poll, again and again."""
     assert wants({"a": ["x"]}, {"a": deep(depth, "x")})
     assert wants({"a": ["x"], "b": {"c": [1]}}, {"a": deep(depth, "x"), "b": deep(depth, {"c": deep(depth, 1)})})
@@ -167,7 +167,7 @@ def test_a_pattern_has_a_limited_depth() -> None:
         leaves(pattern)
 
 
-def test_long_arrays_are_looked_at_once_for_many_patterns() -> None:
+def test_long_arrays_are_read_once_for_many_patterns() -> None:
     index = MatchIndex()
     for number in range(1000):
         index.add({"tags": [number], "carrier": ["UA"], "notes": ["x"]}, number)
@@ -176,7 +176,7 @@ def test_long_arrays_are_looked_at_once_for_many_patterns() -> None:
     assert len(index.matches(event | {"notes": ["y"] * 100_000 + ["x"]})) == 1000
 
 
-def test_what_would_take_too_long_is_malformed() -> None:
+def test_an_event_that_needs_too_many_steps_is_malformed() -> None:
     index = MatchIndex()
     for number in range(1000):
         index.add({"legs": {"from": [number], "to": ["x"]}}, number)

@@ -49,7 +49,7 @@ def ids(log: Log, released: Released) -> list[str]:
     return [log.ids[seq] for seq in released.seqs]
 
 
-def test_an_event_that_follows_nothing_or_itself_is_ready_at_once() -> None:
+def test_an_event_that_follows_no_event_or_itself_is_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     released = order.offer(log.extend([("a", None, 0), ("b", "b", 0)]), 0)
     assert log.told(released) == [("a", None), ("b", None)]
@@ -57,12 +57,12 @@ def test_an_event_that_follows_nothing_or_itself_is_ready_at_once() -> None:
     assert (order.position, order.head, len(order)) == (2, 2, 0)
 
 
-def test_a_leader_that_came_before_the_scope_is_as_good_as_any() -> None:
+def test_a_leader_before_the_start_of_the_scope_releases_its_follower() -> None:
     order = CausalOrder(LOOKBACK)
     assert order.offer([(900, key("b"), key("a"), 17, 0, "b")], 0).seqs == [900]
 
 
-def test_followers_come_after_their_leader_siblings_by_occurred_then_id() -> None:
+def test_followers_are_released_after_their_leader_by_occurred_then_id() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     waits = [("z", "root", 1), ("d", "b", 0), ("b", "root", 2), ("a", "root", 2), ("c", "root", 1)]
     assert not order.offer(log.extend(waits), 5)
@@ -72,7 +72,7 @@ def test_followers_come_after_their_leader_siblings_by_occurred_then_id() -> Non
     assert released.waited == [0, 3, 3, 3, 3, 3]
 
 
-def test_a_duplicate_is_handled_once() -> None:
+def test_a_duplicate_is_released_once() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     ready = log.append("a")
     assert ids(log, order.offer([*ready, *ready, *log.append("a", again=True)], 0)) == ["a"]
@@ -86,21 +86,21 @@ def test_a_duplicate_is_handled_once() -> None:
 
 
 @pytest.mark.slow
-def test_a_reversed_chain_of_100_000() -> None:
+def test_a_reversed_chain_of_100_000_is_ordered() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     chain = [(str(i), str(i - 1) if i else None, 0) for i in reversed(range(100_000))]
     released = order.offer(log.extend(chain), 0)
     assert ids(log, released) == [str(i) for i in range(100_000)]
 
 
-def test_10_000_followers_of_one_leader() -> None:
+def test_10_000_followers_of_one_leader_are_ordered() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     fan = [(str(i), "root", -i) for i in range(10_000)]
     assert not order.offer(log.extend(fan), 0)
     assert ids(log, order.offer(log.append("root"), 0)) == ["root", *(str(i) for i in reversed(range(10_000)))]
 
 
-def test_joining_a_long_waiting_chain_again_and_again_stays_cheap() -> None:
+def test_repeated_joins_to_a_long_waiting_chain_stay_cheap() -> None:
     # Each of the joins has a follower that waits, so that it might close a cycle, and a chain of 20,000 above it.
     log, order = Log(), CausalOrder(LOOKBACK)
     chain = [(str(i), str(i - 1), 0) for i in range(20_000)]
@@ -110,7 +110,7 @@ def test_joining_a_long_waiting_chain_again_and_again_stays_cheap() -> None:
     assert len(order.offer(log.append("-1"), 0)) == 60_001
 
 
-def test_a_copy_that_comes_with_its_own_leader_is_still_a_copy() -> None:
+def test_a_duplicate_that_arrives_with_its_leader_is_dropped() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.append("b", "a"), 0)
     again = [*log.append("a"), *log.append("b", "a", again=True), *log.append("a", again=True)]
@@ -118,7 +118,7 @@ def test_a_copy_that_comes_with_its_own_leader_is_still_a_copy() -> None:
     assert (order.position, order.head) == (2, 2)
 
 
-def test_a_leader_that_does_not_come_is_lost_and_the_tree_is_released_from_its_root() -> None:
+def test_a_tree_without_its_leader_is_released_with_a_lost_root() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("c", "b", 0), ("b", "a", 0)]), 100)
     order.offer(log.extend([("y", "b", -1), ("late-sibling", "a", 0)]), 600)
@@ -132,14 +132,14 @@ def test_a_leader_that_does_not_come_is_lost_and_the_tree_is_released_from_its_r
     assert not order.expire(99_999)
 
 
-def test_roots_that_are_due_together_come_by_occurred_each_with_its_tree() -> None:
+def test_expired_roots_are_released_by_occurred_each_with_its_tree() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("r2", "gone", 5), ("x", "r2", 0), ("r1", "gone", 4), ("r0", "other", 6)]), 0)
     assert log.told(order.expire(LOOKBACK)) == [("r1", LOST), ("r2", LOST), ("x", None), ("r0", LOST)]
     assert order.lost == 3
 
 
-def test_a_descendant_does_not_grow_old_while_its_root_is_young() -> None:
+def test_a_descendant_does_not_expire_before_its_root() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.append("c", "b"), 0)
     order.offer(log.append("b", "a"), 900)
@@ -147,7 +147,7 @@ def test_a_descendant_does_not_grow_old_while_its_root_is_young() -> None:
     assert log.told(order.expire(1_900)) == [("b", LOST), ("c", None)]
 
 
-def test_a_leader_that_comes_after_it_was_given_up_is_late() -> None:
+def test_a_leader_that_arrives_after_its_follower_was_lost_is_late() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.append("b", "a"), 0)
     order.expire(LOOKBACK)
@@ -156,7 +156,7 @@ def test_a_leader_that_comes_after_it_was_given_up_is_late() -> None:
     assert order.late == 1
 
 
-def test_a_late_leader_that_has_to_wait_keeps_its_mark_unless_it_is_lost_itself() -> None:
+def test_a_waiting_late_leader_retains_its_mark_unless_it_is_lost() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("b", "a", 0), ("n", "m", 0)]), 0)
     order.expire(LOOKBACK)
@@ -166,7 +166,7 @@ def test_a_late_leader_that_has_to_wait_keeps_its_mark_unless_it_is_lost_itself(
     assert (order.late, order.lost) == (2, 3)
 
 
-def test_a_cycle_is_found_when_it_is_closed() -> None:
+def test_a_cycle_is_released_when_it_closes() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("hangs", "b", 0), ("a", "c", 3), ("b", "a", 1)]), 0)
     assert len(order) == 3
@@ -176,7 +176,7 @@ def test_a_cycle_is_found_when_it_is_closed() -> None:
     assert (order.cycles, order.lost, len(order)) == (1, 0, 0)
 
 
-def test_a_cycle_that_is_closed_by_a_leader_known_to_the_log() -> None:
+def test_a_cycle_that_a_leader_in_the_log_closes_is_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     assert log.told(order.offer(log.extend([("a", "b", 0), ("b", "a", 0)]), 0)) == [("a", CYCLE), ("b", CYCLE)]
     assert not order.expire(10 * LOOKBACK)
@@ -184,7 +184,7 @@ def test_a_cycle_that_is_closed_by_a_leader_known_to_the_log() -> None:
 
 @pytest.mark.parametrize("limit", [1, 7, 1_000])
 @pytest.mark.parametrize("again", [False, True])
-def test_a_cycle_that_is_released_in_slices_comes_in_the_same_order(limit: int, again: bool) -> None:
+def test_a_cycle_that_is_released_in_slices_has_the_same_order(limit: int, again: bool) -> None:
     """With `again`, the ordering is built anew before each slice, from what rows would say."""
     chance = random.Random(1)
     cycle = [(f"c{i}", f"c{(i + 1) % 40}", chance.randrange(20)) for i in range(40)]
@@ -212,7 +212,7 @@ def rebuilt_as_from_rows(order: CausalOrder) -> CausalOrder:
     return CausalOrder.rebuilt(blob, LOOKBACK, releasing=order.releasing, breaking=breaking)
 
 
-def test_what_comes_while_a_cycle_is_released_waits_for_a_member_as_for_any_leader() -> None:
+def test_an_event_that_arrives_during_the_release_of_a_cycle_waits_for_its_leader() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("d", "c", 3)]), 0)
     released = log.told(order.offer(log.append("a", "d"), 0, limit=1))
@@ -223,7 +223,7 @@ def test_what_comes_while_a_cycle_is_released_waits_for_a_member_as_for_any_lead
     assert released == [("a", CYCLE), ("b", CYCLE), ("c", CYCLE), ("d", CYCLE), ("y", None), ("x", None), ("z", None)]
 
 
-def test_a_cycle_that_is_closed_while_another_is_released_has_a_way_out_at_once() -> None:
+def test_two_cycles_that_close_together_are_both_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     rings = [(f"{ring}{n}", f"{ring}{(n + 1) % 4}", n) for ring in "ab" for n in range(4)]
     released = log.told(order.offer(log.extend(rings), 0, limit=1))
@@ -234,7 +234,7 @@ def test_a_cycle_that_is_closed_while_another_is_released_has_a_way_out_at_once(
     assert released[2:] == [*((f"{ring}{n}", CYCLE) for ring in "ab" for n in (1, 2, 3)), ("y", None), ("x", None)]
 
 
-def test_a_member_that_is_withdrawn_while_its_cycle_is_released_does_not_come() -> None:
+def test_a_member_removed_during_the_release_of_its_cycle_is_not_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("below", "c", 0)]), 0)
     released = log.told(order.offer(log.append("a", "c"), 0, limit=1))
@@ -245,7 +245,7 @@ def test_a_member_that_is_withdrawn_while_its_cycle_is_released_does_not_come() 
     assert released == [("a", CYCLE), ("b", CYCLE), ("below", None)]
 
 
-def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_retained_lost_leaders_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal_order, "GIVEN_UP_LIMIT", 4)
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([(f"f{i}", f"l{i}", i) for i in range(5)]), 0)
@@ -255,7 +255,7 @@ def test_only_so_many_lost_leaders_are_remembered(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("why", ["old", "many"])
-def test_lost_leaders_are_forgotten_some_at_a_time(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_leaders_are_pruned_in_batches(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal_order, "PRUNE_BATCH_SIZE", 3)
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([(f"f{i}", f"l{i}", i) for i in range(20)]), 0)
@@ -271,7 +271,7 @@ def test_lost_leaders_are_forgotten_some_at_a_time(why: str, monkeypatch: pytest
     assert forgot == ([3, 3, 3] if why == "old" else [3, 0, 0]), "the oldest, so that there is room for some more"
 
 
-def test_what_is_no_snapshot_is_refused() -> None:
+def test_an_invalid_snapshot_is_rejected() -> None:
     with pytest.raises(ValueError, match="not an ordering state"):
         OrderingSnapshot.unpack(b"something else")
 
@@ -327,7 +327,7 @@ def on_a_cycle(id: str, follows: dict[str, str | None]) -> bool:
 
 
 @given(feeds())
-def test_every_event_is_released_once_or_waits_and_leaders_come_first(feed: Feed) -> None:
+def test_each_event_is_released_once_or_waits_and_leaders_precede_followers(feed: Feed) -> None:
     told, order = run(feed, restore=False)
     follows, released = feed.follows, [id for id, _ in told]
     waiting = {entry.id for entry in order.waiting()}
@@ -354,7 +354,7 @@ def test_every_event_is_released_once_or_waits_and_leaders_come_first(feed: Feed
 
 
 @given(feeds())
-def test_without_time_only_followers_of_leaders_that_never_came_wait(feed: Feed) -> None:
+def test_without_expiry_only_followers_of_missing_leaders_wait(feed: Feed) -> None:
     told, order = run(Feed(feed.batches, [0] * len(feed.batches)), restore=False)
     follows = feed.follows
 
@@ -372,7 +372,7 @@ def test_without_time_only_followers_of_leaders_that_never_came_wait(feed: Feed)
 
 
 @given(feeds())
-def test_a_restored_ordering_goes_on_as_the_first_would_have(feed: Feed) -> None:
+def test_a_restored_ordering_continues_like_the_original(feed: Feed) -> None:
     told, order = run(feed, restore=False)
     again, restored = run(feed, restore=True)
     assert again == told

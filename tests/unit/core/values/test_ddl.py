@@ -1,4 +1,4 @@
-"""Schemas of payloads are checked without Spark (first-use, small); tests/spark/test_ddl.py asks Spark about the same ones."""
+"""Schemas of payloads are checked without Spark; tests/spark/test_ddl.py compares the same schemas with Spark."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from support.pipelines.ddl_cases import RIGHT, WRONG
 
 
 @pytest.mark.parametrize("schema", RIGHT)
-def test_what_spark_reads_is_taken(schema: str) -> None:
+def test_a_schema_that_spark_accepts_is_accepted(schema: str) -> None:
     check_ddl(schema)
 
 
 @pytest.mark.parametrize("schema", ["A int, a int", "`a` int, a int", "s struct<A: int, a: int>"])
-def test_a_field_that_no_column_could_name_is_refused(schema: str) -> None:
+def test_a_duplicate_field_is_rejected(schema: str) -> None:
     with pytest.raises(ValueError, match="there twice"):
         check_ddl(schema)
 
 
 @pytest.mark.parametrize(("schema", "words"), WRONG.items())
-def test_what_it_cannot_read_is_refused_in_words(schema: str, words: str) -> None:
+def test_an_invalid_schema_is_rejected_with_the_reason(schema: str, words: str) -> None:
     with pytest.raises(ValueError, match=r".") as refused:
         check_ddl(schema)
     assert words in str(refused.value)

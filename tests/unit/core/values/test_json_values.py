@@ -1,4 +1,4 @@
-"""What JSON gives back as it is: the quick look says no more than the walk does."""
+"""Values that survive JSON unchanged: the quick check accepts only values that the full check accepts."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def odd_value(rng: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("number", range(len(LEAVES)))
-def test_the_quick_look_takes_nothing_that_the_walk_refuses(number: int) -> None:
+def test_the_quick_check_accepts_no_value_that_the_full_check_rejects(number: int) -> None:
     for value in (LEAVES[number](), {"key": LEAVES[number]()}, [LEAVES[number]()]):
         assert not (_is_surely_plain(value) and _why_not_plain(value))
 
 
-def test_the_quick_look_takes_nothing_that_the_walk_refuses_in_anything() -> None:
+def test_the_quick_check_accepts_no_random_value_that_the_full_check_rejects() -> None:
     rng = random.Random(SEED)
     taken = 0
     for number in range(300):
@@ -87,7 +87,7 @@ def test_the_quick_look_takes_nothing_that_the_walk_refuses_in_anything() -> Non
     assert taken > 75, "most of what is plain is seen at once"
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_rejected() -> None:
     value: list[Any] = []
     value.append(value)
     assert "contains itself" in str(why_not_plain(value))

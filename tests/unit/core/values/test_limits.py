@@ -18,13 +18,13 @@ def nested(depth: int, kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["list", "object", "both"])
-def test_the_limit_is_exact(kind: str) -> None:
+def test_the_depth_limit_is_exact(kind: str) -> None:
     assert not is_too_deep(nested(MAX_JSON_DEPTH, kind))
     assert is_too_deep(nested(MAX_JSON_DEPTH + 2, kind))
     assert is_too_deep(b"[" + nested(MAX_JSON_DEPTH, kind) + b"]")
 
 
-def test_width_and_brackets_in_texts_are_no_depth() -> None:
+def test_width_and_brackets_in_strings_do_not_count_as_depth() -> None:
     assert not is_too_deep(json.dumps([[[number]] for number in range(1000)]).encode())
     assert not is_too_deep(json.dumps(["[" * 1000, '\\"[' * 300, '"]\\', "{" * 300]).encode())
     deep = nested(MAX_JSON_DEPTH + 1, "list")
@@ -49,7 +49,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(1, 8))
-def test_the_depth_is_the_depth_of_the_value(value: Any, most: int) -> None:
+def test_the_check_agrees_with_the_depth_of_the_value(value: Any, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_JSON_DEPTH", most)
         assert is_too_deep(json.dumps(value).encode()) is (plain_depth(value) > most)

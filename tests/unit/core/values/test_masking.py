@@ -1,4 +1,4 @@
-"""Masking: every way a secret is written, none left at an end, and a bound."""
+"""Masking: every notation of a secret is masked in full, and the number of secrets is limited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AROUND = st.text("xyz ", max_size=10)
 
 
 @given(secret=SECRETS, before=AROUND, after=AROUND)
-def test_a_secret_is_masked_however_it_is_written(secret: str, before: str, after: str) -> None:
+def test_a_secret_is_masked_in_any_notation(secret: str, before: str, after: str) -> None:
     masker = Masker()
     masker.add([secret])
     for written in (
@@ -30,13 +30,13 @@ def test_a_secret_is_masked_however_it_is_written(secret: str, before: str, afte
         assert masker(f"{before}{written}{after}") == f"{before}{quoted}***{quoted}{after}"
 
 
-def test_the_longest_goes_first_so_that_none_leaves_its_end_behind() -> None:
+def test_the_longest_secret_is_masked_first() -> None:
     masker = Masker()
     masker.add(["fish", "fishmonger-9"])
     assert masker("a fishmonger-9 and a fish") == "a *** and a ***"
 
 
-def test_each_line_of_a_secret_is_one() -> None:
+def test_each_line_of_a_secret_is_masked() -> None:
     masker = Masker()
     masker.add(["-----BEGIN-----\nabcdefgh\n-----END-----"])
     assert masker("key: abcdefgh") == "key: ***"
@@ -47,13 +47,13 @@ def test_the_password_of_any_uri_is_masked() -> None:
     assert Masker()("at amqp://ada:swordfish@host/ and http://host/a:b@c") == "at amqp://ada:***@host/ and http://host/a:b@c"
 
 
-def test_what_is_too_short_to_be_told_by_its_absence_stays() -> None:
+def test_secrets_that_are_too_short_are_not_masked() -> None:
     masker = Masker()
     masker.add(["", "a", "the"])
     assert masker("the cat") == "the cat"
 
 
-def test_the_secret_that_was_not_told_for_longest_is_forgotten_first() -> None:
+def test_the_least_recently_added_secret_is_dropped_first() -> None:
     masker = Masker(max_forms=3)
     for secret in ("first-1", "second-2", "third-3", "first-1", "fourth-4"):
         masker.add([secret])

@@ -1,4 +1,4 @@
-"""No text about users' code shows a part of a secret, wherever the secret stands and wherever the text is cut."""
+"""No text about users' code shows a part of a secret, for any position of the secret and of the cut."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-def shown(text: str, secret: str) -> int:
+def longest_run_of_secret(text: str, secret: str) -> int:
     """Return how many characters in a row of the secret, which has no character in common with the rest, a text shows."""
     most = row = 0
     for one in text:
@@ -68,15 +68,15 @@ def test_no_part_of_a_secret_is_shown(form: str, mask: Masker) -> None:
         at = max(0, min(length, near))
         before, after = filling[:at], filling[at:]
         found = FORMS[form](f"{before}{secret}{after}{secret}")
-        assert shown(found.replace(MASK, ""), secret) < MIN_SECRET_CHARS, (form, len(secret), at, length)
+        assert longest_run_of_secret(found.replace(MASK, ""), secret) < MIN_SECRET_CHARS, (form, len(secret), at, length)
 
 
-def test_many_secrets_before_a_cut_let_no_part_of_another_move_before_it(mask: Masker) -> None:
+def test_masks_before_a_cut_do_not_move_a_part_of_a_secret_before_it(mask: Masker) -> None:
     secret = "ABCDEFGHJK" * 10
     mask.add([secret])
     for shift in range(0, len(secret), 7):
         found = describe_text("z" * shift + secret * 2000)
-        assert shown(found, secret) == 0
+        assert longest_run_of_secret(found, secret) == 0
 
 
 @pytest.mark.parametrize("at", range(MAX_TEXT_CHARS - 60, MAX_TEXT_CHARS + 10, 3))
@@ -86,7 +86,7 @@ def test_the_password_of_a_uri_across_the_cut_is_not_shown(at: int, mask: Masker
     assert "K" not in found
 
 
-def test_what_is_short_is_whole(mask: Masker) -> None:
+def test_short_text_is_not_cut(mask: Masker) -> None:
     mask.add(["secret"])
     text = "x" * MAX_TEXT_CHARS
     assert describe_text(text) == text

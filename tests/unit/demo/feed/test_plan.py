@@ -32,14 +32,14 @@ def good_lines() -> list[str]:
     return [json.loads(line)["leg_id"] for name, offset, line in lines() if (name, offset) not in bad]
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_others() -> None:
+def test_equal_seeds_give_equal_bytes_and_different_seeds_different_bytes() -> None:
     legs = list(january()[:FEW])
     again = plan_feed(parameters(1, "january"), legs)
     assert again == plan_feed(parameters(1, "january"), legs)
     assert again.files != plan_feed(parameters(2, "january"), legs).files
 
 
-def test_every_leg_comes_but_those_withheld_and_one_in_fifty_comes_twice_later() -> None:
+def test_each_leg_is_sent_unless_withheld_and_one_in_fifty_is_repeated() -> None:
     manifest = january_plan().manifest
     came = Counter(good_lines())
     assert set(came) == {leg.leg_id for leg in january()} - set(manifest.withheld)
@@ -49,7 +49,7 @@ def test_every_leg_comes_but_those_withheld_and_one_in_fifty_comes_twice_later()
     assert manifest.lines == len(lines())
 
 
-def test_five_leaders_never_come_each_with_a_follower_that_does() -> None:
+def test_five_leaders_are_withheld_and_their_followers_are_sent() -> None:
     withheld = january_plan().manifest.withheld
     followers = {leg.previous_leg_id: leg for leg in january()}
     assert len(withheld) == 5
@@ -57,7 +57,7 @@ def test_five_leaders_never_come_each_with_a_follower_that_does() -> None:
     assert not {followers[leg_id].leg_id for leg_id in withheld} & set(withheld)
 
 
-def test_thousands_of_followers_come_before_their_leaders_and_none_too_long_before() -> None:
+def test_thousands_of_followers_precede_their_leaders_within_a_time_limit() -> None:
     order = {leg_id: place for place, leg_id in reversed(list(enumerate(good_lines())))}
     early = [leg for leg in january() if leg.leg_id in order and order[leg.leg_id] < order.get(leg.previous_leg_id or "", -1)]
     assert len(early) > 2_000
@@ -65,7 +65,7 @@ def test_thousands_of_followers_come_before_their_leaders_and_none_too_long_befo
     assert 0 < january_plan().manifest.max_early_seconds < 8
 
 
-def test_files_are_of_one_station_and_in_order_of_arrival() -> None:
+def test_each_file_has_the_legs_of_one_station_in_order_of_arrival() -> None:
     files = january_plan().files
     assert [file.name for file in files] == sorted(file.name for file in files)
     for file in files[::20]:
@@ -80,7 +80,7 @@ def envelope() -> Envelope:
     return found
 
 
-def test_each_bad_line_is_bad_in_its_way_for_the_project() -> None:
+def test_each_bad_line_raises_the_error_of_its_kind() -> None:
     manifest = january_plan().manifest
     by_place = {(name, offset): line for name, offset, line in lines()}
     declared = envelope()
@@ -91,7 +91,7 @@ def test_each_bad_line_is_bad_in_its_way_for_the_project() -> None:
             declared.extract(raw.value, stream="feed", lane=raw.lane, position=raw.position)
 
 
-def test_each_good_line_becomes_an_event_under_its_own_id() -> None:
+def test_each_good_line_becomes_an_event_with_its_id() -> None:
     declared = envelope()
     bad = {(line.file, line.offset) for line in january_plan().manifest.bad}
     legs = {leg.leg_id: leg for leg in january()}

@@ -58,7 +58,7 @@ def test_all_files_are_written_whole_with_a_manifest(tmp_path: Path) -> None:
     assert not list((tmp_path / "feed").glob("*.part"))
 
 
-def test_a_feed_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_feed_continues_at_its_position(tmp_path: Path) -> None:
     run_feed(tmp_path, asked_for(), StopAfter(2))
     begun = there(tmp_path)
     assert 0 < len(begun) < len(whole())
@@ -67,26 +67,26 @@ def test_a_feed_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert there(tmp_path) == whole()
 
 
-def test_a_home_with_another_feed_is_refused(tmp_path: Path) -> None:
+def test_a_home_with_a_different_feed_is_rejected(tmp_path: Path) -> None:
     run_feed(tmp_path, asked_for(), StopAfter(0))
     with pytest.raises(UsageError, match="another feed"):
         run_feed(tmp_path, msgspec.structs.replace(asked_for(), seed=8))
 
 
-def test_a_feed_of_another_making_is_refused(tmp_path: Path) -> None:
+def test_a_feed_of_a_different_version_is_rejected(tmp_path: Path) -> None:
     msgspec.structs.replace(few_plan().manifest, lines=1).save(tmp_path)
     with pytest.raises(UsageError, match="another version"):
         run_feed(tmp_path, asked_for())
 
 
-def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     with pytest.raises(ResourceError, match="cannot be written") as caught:
         run_feed(tmp_path / "home", asked_for())
     assert caught.value.hint
 
 
-def test_two_feeds_do_not_write_at_once(tmp_path: Path) -> None:
+def test_two_feeds_do_not_write_concurrently(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path / writer.LOCK_NAME)
     assert lock.try_acquire()
     run_feed(tmp_path, asked_for(), StopAfter(3))
@@ -96,7 +96,7 @@ def test_two_feeds_do_not_write_at_once(tmp_path: Path) -> None:
     assert there(tmp_path) == whole()
 
 
-def test_the_process_says_its_seed_and_stops_when_told(tmp_path: Path) -> None:
+def test_the_process_prints_its_seed_and_stops_on_a_signal(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "headrace.demo.feed.process", "--home", str(tmp_path), "--seed", "41", "--seconds", "600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -107,7 +107,7 @@ def test_the_process_says_its_seed_and_stops_when_told(tmp_path: Path) -> None:
     assert (tmp_path / "feed-manifest.json").exists()
 
 
-def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
+def test_the_process_prints_an_error_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     command = [sys.executable, "-m", "headrace.demo.feed.process", "--home", str(tmp_path / "home"), "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -117,7 +117,7 @@ def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_feed_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_feed_continues_at_its_position(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headrace.demo.feed.process", "--home", str(tmp_path), "--seed", "7", "--seconds", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         wait_for(process, tmp_path / "feed", files=3)

@@ -80,9 +80,7 @@ async def read_to_done(home: Path) -> dict[tuple[str, int], str]:
     return {(raw.lane.partition("@")[0], raw.position): raw.lane for raw, _ in items}
 
 
-async def test_a_feed_that_its_reader_takes_over_midnight_is_complete_and_its_letters_are_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_feed_that_is_read_over_midnight_is_complete_with_its_dead_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = run_feed(tmp_path, few_plan().manifest.parameters, StopAtSlice(3))
     lanes = await read_to_done(tmp_path)
     moved = {path.name for path in files_done(tmp_path / "feed", "*.jsonl")}

@@ -1,4 +1,4 @@
-"""The check finds what it is for: every way of being wrong fails the point that names it, and only the right outcome passes."""
+"""Each defect of an outcome fails the point that names it, and only the right outcome passes."""
 
 from __future__ import annotations
 
@@ -166,14 +166,14 @@ def test_the_right_outcome_passes_every_point() -> None:
 
 
 @pytest.mark.parametrize(("corrupt", "points"), CORRUPTIONS, ids=lambda one: one.__name__ if callable(one) else "")
-def test_whatever_is_wrong_is_found_and_named(corrupt: Corrupt, points: set[str]) -> None:
+def test_each_defect_fails_the_points_that_name_it(corrupt: Corrupt, points: set[str]) -> None:
     outcome = corrupt(right_outcome())
     assert failing(outcome) >= points
     assert failing(outcome) <= points | {KNOCK_ON, TWICE, ORDER}
     assert not checked(outcome).ok
 
 
-def test_a_point_that_fails_counts_all_and_shows_three() -> None:
+def test_a_failed_point_counts_all_defects_and_shows_three() -> None:
     outcome = right_outcome()
     lost = [row.leg_id for row in outcome.departures[:10]]
     point = next(point for point in checked(replace(outcome, departures=outcome.departures[10:])).points if point.what == LOST)
@@ -181,7 +181,7 @@ def test_a_point_that_fails_counts_all_and_shows_three() -> None:
     assert all(any(leg_id in example for leg_id in lost) for example in point.examples)
 
 
-def test_a_feed_that_is_not_at_its_end_is_found(tmp_path: Path) -> None:
+def test_an_incomplete_feed_is_reported(tmp_path: Path) -> None:
     manifest = few_plan().manifest
     done = tmp_path / "feed" / "done" / "2027-02-05"
     done.mkdir(parents=True)
@@ -195,7 +195,7 @@ def test_a_feed_that_is_not_at_its_end_is_found(tmp_path: Path) -> None:
     assert not feed_is_complete(tmp_path, manifest).ok
 
 
-def test_without_a_feed_or_tables_there_is_nothing_to_check(tmp_path: Path) -> None:
+def test_a_missing_feed_or_table_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="no feed"):
         check(tmp_path, [])
     few_plan().manifest.save(tmp_path)

@@ -40,7 +40,7 @@ def plain_console() -> Console:
     return Console(file=io.StringIO(), width=120, force_terminal=False)
 
 
-def test_tables_are_read_as_they_were_written(home: Path) -> None:
+def test_tables_are_read_back_unchanged(home: Path) -> None:
     assert read_departures(home / "tables") == OUTCOME.departures
     assert read_board(home / "tables") == OUTCOME.board
 
@@ -56,14 +56,14 @@ def test_the_result_is_printed_and_drawn(home: Path) -> None:
     assert text.count("✓") == len(checked.points)
 
 
-def test_a_point_that_fails_is_shown_with_its_examples() -> None:
+def test_a_failed_point_is_printed_with_its_examples() -> None:
     console = plain_console()
     console.print(check_table(CheckResult([Point("Nothing is lost", 3, 1, ["[a-1] is not in the table"])])))
     assert "✗" in printed(console)
     assert "[a-1] is not in the table" in printed(console)
 
 
-def test_sums_are_of_late_minutes_only_and_the_most_knocked_on_comes_first() -> None:
+def test_sums_count_late_minutes_only_and_are_sorted_by_knock_on_delay() -> None:
     row = OUTCOME.departures[0]
     rows = [
         row._replace(carrier="A", dep_delay=-5, knocked_on=0),
@@ -76,7 +76,7 @@ def test_sums_are_of_late_minutes_only_and_the_most_knocked_on_comes_first() -> 
     assert (second.name, second.departures, second.delay, second.knocked_on, second.share) == ("A", 3, 20, 5, 0.25)
 
 
-def test_hours_of_the_day_are_those_of_new_york_and_cancelled_departures_have_no_delay() -> None:
+def test_hours_are_in_new_york_time_and_cancelled_departures_have_no_delay() -> None:
     hour = OUTCOME.board[0].hour.replace(hour=15)
     board = [BoardHour(hour, "JFK", 3, 1, 1, 30), BoardHour(hour, "LGA", 1, 0, 0, 0), BoardHour(hour.replace(hour=20), "LGA", 1, 1, 0, 0)]
     assert mean_delay_by_hour(board) == {10: 10.0}

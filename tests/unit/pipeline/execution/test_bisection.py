@@ -1,4 +1,4 @@
-"""A run that fails is split until the events that it fails on are alone."""
+"""A failed run is split until the events that fail are alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pipeline:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_each_event_that_fails_is_alone_and_the_others_are_stored_in_order(seed: int) -> None:
+def test_each_failing_event_is_isolated_and_other_events_are_stored_in_order(seed: int) -> None:
     chance = Random(seed)
     whole = run_of(chance.choice([2, 3, 100, 20_000]))
     events = whole.slice.seqs.tolist()
@@ -63,7 +63,7 @@ def test_each_event_that_fails_is_alone_and_the_others_are_stored_in_order(seed:
     assert pipeline.searches._searches == {}
 
 
-def test_the_first_event_may_be_the_one_that_fails() -> None:
+def test_a_failing_first_event_is_isolated() -> None:
     whole = run_of(100)
     pipeline = Pipeline({int(whole.slice.seqs[0])})
     pipeline.take(whole)
@@ -72,7 +72,7 @@ def test_the_first_event_may_be_the_one_that_fails() -> None:
     assert pipeline.attempts == 3
 
 
-def test_a_pipeline_that_fails_on_all_fails_three_times() -> None:
+def test_a_pipeline_that_fails_on_all_events_is_called_three_times() -> None:
     whole = run_of(20_000)
     pipeline = Pipeline(set(whole.slice.seqs.tolist()))
     pipeline.take(whole)
@@ -80,7 +80,7 @@ def test_a_pipeline_that_fails_on_all_fails_three_times() -> None:
     assert pipeline.attempts == 3
 
 
-def test_a_search_has_an_end() -> None:
+def test_the_number_of_attempts_is_limited() -> None:
     whole = run_of(20_000)
     pipeline = Pipeline(set(whole.slice.seqs[1::2].tolist()))
     pipeline.take(whole)

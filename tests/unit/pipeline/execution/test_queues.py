@@ -1,4 +1,4 @@
-"""Each pipeline executes its runs in order, and holds up no other."""
+"""Each pipeline executes its runs in order, independently of other pipelines."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def queues(executor: Executor) -> RunQueues:
     return RunQueues(executor, lambda batch: executor.ended.append(batch.number))
 
 
-def test_a_slow_pipeline_delays_no_other(executor: Executor, queues: RunQueues) -> None:
+def test_a_slow_pipeline_does_not_delay_other_pipelines(executor: Executor, queues: RunQueues) -> None:
     for number in range(1, 4):
         queues.put(batch(number), [run_of("slow", number), run_of("quick", number)])
     until(lambda: len(executor.of("quick")) == 3)
@@ -81,7 +81,7 @@ def test_a_slow_pipeline_delays_no_other(executor: Executor, queues: RunQueues) 
     queues.stop(PATIENCE)
 
 
-def test_parts_of_a_run_come_before_what_follows_it(executor: Executor, queues: RunQueues) -> None:
+def test_parts_of_a_run_are_executed_before_the_next_run(executor: Executor, queues: RunQueues) -> None:
     queues.put(batch(1), [run_of("split", 1)])
     queues.put(batch(2), [run_of("split", 2)])
     until(lambda: sorted(executor.ended) == [1, 2])

@@ -1,4 +1,4 @@
-"""Which events follow a blocked one: held equal to a walk through the whole forest."""
+"""Which events follow a blocked event: the result equals a walk through the whole forest."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Log:
 
 
 @given(forests())
-def test_an_event_is_blocked_where_one_above_it_failed(forest: tuple[list[int | None], set[int], set[int], int]) -> None:
+def test_an_event_is_blocked_if_an_event_above_it_failed(forest: tuple[list[int | None], set[int], set[int], int]) -> None:
     leaders, taken, failed, before = forest
     log = Log(leaders, taken)
     blocked = failed | {number for number in taken if number < before and log.above(number) & failed}

@@ -1,4 +1,4 @@
-"""The kernel does what the pure core does, batch by batch."""
+"""The kernel gives the results of the pure core, batch by batch."""
 
 from __future__ import annotations
 
@@ -34,22 +34,20 @@ from support.ordering.kernel import (
 @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5))
 @settings(max_examples=300, deadline=None)
 @pytest.mark.slow
-def test_the_kernel_does_in_every_step_what_the_core_does(history: History, restores: list[Restore]) -> None:
+def test_each_step_of_the_kernel_equals_the_step_of_the_core(history: History, restores: list[Restore]) -> None:
     hold_equal(history, restores)
 
 
 @given(histories(), st.lists(st.sampled_from(RESTORES), min_size=1, max_size=5), ROUNDS, WIDTHS)
 @settings(max_examples=300, deadline=None)
 @pytest.mark.slow
-def test_a_step_over_the_trees_that_a_batch_affects_does_the_same(
-    history: History, restores: list[Restore], rounds: int, wide: int
-) -> None:
+def test_a_step_over_affected_trees_equals_the_step_of_the_core(history: History, restores: list[Restore], rounds: int, wide: int) -> None:
     with subset_steps(rounds, wide):
         hold_equal(history, restores)
 
 
 @pytest.mark.slow
-def test_a_reversed_chain_of_100_000_in_two_batches() -> None:
+def test_a_reversed_chain_of_100_000_in_two_batches_is_ordered() -> None:
     n = 100_000
     chain = [(n - i, key(str(i)), key(str(i - 1)) if i else None, -1, 0, str(i)) for i in reversed(range(n))]
     kernel = Kernel(LOOKBACK)
@@ -60,14 +58,14 @@ def test_a_reversed_chain_of_100_000_in_two_batches() -> None:
     assert step.waited.tolist() == [0] + [7] * (n - 1)
 
 
-def test_10_000_followers_of_one_leader() -> None:
+def test_10_000_followers_of_one_leader_are_ordered() -> None:
     fan = [(i + 1, key(str(i)), key("root"), -1, -i, str(i)) for i in range(10_000)]
     step = Kernel(LOOKBACK).step(batch([*fan, (10_001, key("root"), None, -1, -5, "root")]), 0)
     assert step.seqs[0] == 10_001
     assert step.seqs[1:].tolist() == sorted(range(1, 10_001), key=lambda seq: (max(1 - seq, -5), 1 - seq))
 
 
-def test_a_cycle_of_100_000_is_one_cycle() -> None:
+def test_a_cycle_of_100_000_events_counts_as_one_cycle() -> None:
     n = 100_000
     ring = [(i + 1, key(str(i)), key(str((i + 1) % n)), -1, n - i, str(i)) for i in range(n)]
     kernel = Kernel(LOOKBACK)
@@ -77,7 +75,7 @@ def test_a_cycle_of_100_000_is_one_cycle() -> None:
     assert kernel.cycles == 1
 
 
-def test_a_copy_that_comes_with_its_own_leader_is_still_a_copy() -> None:
+def test_a_duplicate_that_arrives_with_its_leader_is_dropped() -> None:
     kernel = Kernel(LOOKBACK)
     kernel.step(batch([(1, key("b"), key("a"), -1, 0, "b")]), 0)
     again = [(2, key("a"), None, -1, 0, "a"), (3, key("b"), key("a"), 2, 0, "b"), (4, key("a"), None, -1, 0, "a")]
@@ -105,7 +103,7 @@ def test_kernel_and_core_drop_the_same_lost_leaders(history: History, restores: 
         hold_equal(history, restores)
 
 
-def test_a_state_goes_from_core_to_kernel_and_back() -> None:
+def test_a_state_is_restored_from_core_to_kernel_and_back() -> None:
     core = CausalOrder(LOOKBACK)
     core.offer([(1, key("b"), key("a"), -1, 0, "b"), (2, key("ä"), key("x"), -1, 5, "ä")], 0)
     core.expire(LOOKBACK)
@@ -120,7 +118,7 @@ def test_a_state_goes_from_core_to_kernel_and_back() -> None:
         KernelState.unpack(b"something else")
 
 
-def test_incomplete_or_other_version_changes_are_rejected() -> None:
+def test_changes_that_are_incomplete_or_of_another_version_are_rejected() -> None:
     kernel = Kernel(LOOKBACK)
     kernel.step(batch([(1, key("b"), key("a"), -1, 0, "b"), (2, key("d"), key("c"), -1, 0, "d")]), 0)
     kernel.step(batch([(3, key("a"), None, -1, 0, "a")]), LOOKBACK)
@@ -157,7 +155,7 @@ def test_keys_with_one_common_half_are_distinguished() -> None:
     assert column_of(keys[:3]).to_pylist() == raw[:3]
 
 
-def test_keys_whose_mix_clashes_are_found_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_with_colliding_hashes_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.pipeline.kernel.key_index.mixed", lambda keys: np.zeros(len(keys), dtype=np.uint64))
     keys, _ = keys_of(pa.array([key("a"), key("b"), key("a")], pa.binary()))
     index = KeyIndex(keys)
@@ -165,13 +163,13 @@ def test_keys_whose_mix_clashes_are_found_the_slow_way(monkeypatch: pytest.Monke
     assert index.find(keys).tolist() == [0, 1, 0]
 
 
-def test_a_key_of_another_length_is_refused() -> None:
+def test_a_key_of_a_wrong_length_is_rejected() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         keys_of(pa.array([b"short"]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.sampled_from("abc")), max_size=40))
-def test_the_order_is_that_of_a_sort_by_all_columns(rows: list[tuple[int, int, int, str]]) -> None:
+def test_the_order_equals_a_sort_by_all_columns(rows: list[tuple[int, int, int, str]]) -> None:
     eff, depth, occurred = (np.array([row[at] for row in rows], dtype=np.int64) for at in range(3))
     order = in_order(eff, depth, occurred, pa.array([row[3] for row in rows], pa.string()), np.arange(len(rows)))
     assert order.tolist() == sorted(range(len(rows)), key=lambda at: (*rows[at], at))

@@ -70,11 +70,11 @@ def hold_equal(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_both_kinds_of_step_give_the_same(seed: int) -> None:
+def test_both_kinds_of_step_give_the_same_result(seed: int) -> None:
     hold_equal(seed)
 
 
-def test_a_batch_beside_many_that_wait_writes_little() -> None:
+def test_a_small_batch_among_many_waiting_events_writes_few_bytes() -> None:
     many, kernel = 20_000, Kernel(LOOKBACK)
     kernel.step(batch([(i + 1, key(f"f{i}"), key(f"l{i // 20}"), -1, 0, f"f{i}") for i in range(many)]), 0)
     entries: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""Rows in segments are the rows of a list, whatever is added, removed and stored in between."""
+"""Segments have the rows of a list after any sequence of changes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_many_sparse_segments_are_joined_gradually(monkeypatch: pytest.MonkeyPat
     assert stored(entries) == rows[::5].tolist()
 
 
-def test_a_removed_row_rewrites_its_bitmap_alone() -> None:
+def test_a_removed_row_rewrites_only_its_bitmap() -> None:
     found = Segments(PREFIX)
     entries: dict[str, bytes] = {}
     rows = np.arange(10 * segments.MAX_SEGMENT_ROWS)

@@ -1,4 +1,4 @@
-"""What the next batch of a scope takes, and how its clock goes."""
+"""The bounds of the next batch of a scope, and the scope time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def at(seq: int, again: int = 0, wall: int = 0, clock: int = 0) -> Moment:
     return Moment(seq, again, wall, clock)
 
 
-def test_a_batch_is_as_large_as_the_limits_say() -> None:
+def test_a_batch_is_limited_in_events_and_redeliveries() -> None:
     assert bounds(at(0), 15, now=3) == Bounds(0, 10, 0, 0, 3, 3)
     assert bounds(at(10), 15, now=3) == Bounds(10, 15, 0, 0, 3, 3)
     assert bounds(at(15), 15, 2 * MAX_REDELIVERIES) == Bounds(15, 15, 0, MAX_REDELIVERIES, 0, 0)
     assert bounds(at(15, MAX_REDELIVERIES), 15, MAX_REDELIVERIES + 1) == Bounds(15, 15, MAX_REDELIVERIES, MAX_REDELIVERIES + 1, 0, 0)
 
 
-def test_bounds_never_go_back_behind_the_scope() -> None:
+def test_bounds_never_precede_the_cursor_of_the_scope() -> None:
     assert bounds(at(15, 7), 9, 3, tick=None) is None
 
 
@@ -43,7 +43,7 @@ def test_idle_scope_time_advances_only_if_something_waits(now: int, ticks: bool)
     assert (bounds(at(1), 1, now=now) is not None) is ticks
 
 
-def test_a_wall_clock_that_is_set_back_stops_the_scopes_clock_for_one_tick_only() -> None:
+def test_a_wall_clock_that_is_set_back_stops_scope_time_for_one_tick() -> None:
     back = bounds(at(1, wall=3_600_000_000, clock=70), 1, now=1_000)
     assert back == Bounds(1, 1, 0, 0, 1_000, 70)
     again = bounds(at(1, wall=1_000, clock=70), 1, now=1_000 + TICK)

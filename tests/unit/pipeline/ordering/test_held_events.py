@@ -1,4 +1,4 @@
-"""The held events of a pipeline are a list, whatever comes and goes and is stored in between."""
+"""The held events of a pipeline equal a list after any sequence of changes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_any_interleaving_equals_a_list(steps: list[tuple[int, list[int], bool]]
     assert entries == {"scope": b"not ours"}
 
 
-def test_a_small_batch_beside_many_events_writes_little() -> None:
+def test_a_small_batch_among_many_held_events_writes_few_bytes() -> None:
     held = HeldEvents(PREFIX)
     entries: dict[str, bytes] = {}
     many = np.arange(300_000)

@@ -1,4 +1,4 @@
-"""Hold times fall into the same buckets on the driver and in the SQL home."""
+"""Hold times fall into the same buckets on the driver and in SQL."""
 
 from __future__ import annotations
 

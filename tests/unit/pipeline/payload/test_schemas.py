@@ -34,17 +34,17 @@ def struct(**fields: DataType) -> StructType:
         (struct(a=LongType()), struct(b=NullType(), a=DoubleType()), struct(a=DoubleType(), b=NullType())),
     ],
 )
-def test_the_widest_of_two_types(one: DataType, other: DataType, both: DataType) -> None:
+def test_widest_returns_a_type_for_both_types(one: DataType, other: DataType, both: DataType) -> None:
     assert widest(one, other) == both
     if not isinstance(both, StructType):
         assert widest(other, one) == both
 
 
-def test_fields_keep_their_place_and_new_ones_come_last() -> None:
+def test_fields_retain_their_order_and_new_fields_come_last() -> None:
     assert merged(struct(b=LongType(), a=NullType()), struct(c=LongType(), a=StringType())).names == ["b", "a", "c"]
 
 
-def test_payloads_have_the_types_that_spark_would_find() -> None:
+def test_inferred_types_equal_the_types_of_spark() -> None:
     found = in_order(types_of(['{"n": 1, "gate": null, "tags": []}', '{"n": 1.5, "a": {"z": true, "b": ["x"]}}']))
     assert found == struct(
         a=struct(b=ArrayType(StringType()), z=BooleanType()), gate=NullType(), n=DoubleType(), tags=ArrayType(NullType())
@@ -80,13 +80,13 @@ def test_an_integer_beyond_64_bits_is_text(number: int) -> None:
         (BooleanType(), LongType(), "n"),
     ],
 )
-def test_the_first_field_that_does_not_fit_is_named(known: DataType, found: DataType, odd: str | None) -> None:
+def test_the_first_incompatible_field_is_named(known: DataType, found: DataType, odd: str | None) -> None:
     where = misfit(struct(a=StringType(), n=known), struct(a=LongType(), n=found))
     assert (where and where[0]) == odd
 
 
 @pytest.mark.parametrize("payload", ['{"n": 1e400}', '{"n": [0.5, {"m": -1.0e999}]}'])
-def test_a_number_that_no_double_holds_is_named(payload: str) -> None:
+def test_a_number_beyond_the_range_of_a_double_is_named(payload: str) -> None:
     """Store B25."""
     with pytest.raises(OutOfRange, match=r"^(1e400|-1\.0e999)$"):
         types_of(["{}", payload])

@@ -28,7 +28,7 @@ def test_a_digest_depends_on_the_events_and_their_order_alone() -> None:
     assert len({digest, *map(digest_of, others)}) == 7
 
 
-def test_parts_of_a_name_do_not_run_together() -> None:
+def test_different_parts_of_a_run_name_give_different_keys() -> None:
     origin = Origin("log", "scope", "first")
     keys = [origin.key("a", 1, ""), origin.key("a", 1, "1"), origin.key("a", 11, ""), Origin("log", "scop", "first").key("ea", 1, "")]
     assert len(set(keys)) == 4
@@ -38,6 +38,6 @@ def test_parts_of_a_name_do_not_run_together() -> None:
 @pytest.mark.parametrize(
     "metadata", [None, "", "{", "[]", "{}", Origin("log", "other", "first").metadata(RunKey("t", "p", 3), Attempt("d"))]
 )
-def test_rows_without_an_identity_belong_to_no_run(metadata: str | None) -> None:
+def test_rows_without_an_identity_conflict_with_a_run(metadata: str | None) -> None:
     with pytest.raises(RunConflict, match="here has the place of batch 3 of the pipeline 'p', and does not say that it is this run"):
         Origin("log", "scope", "first").check(RunKey("t", "p", 3), "d", metadata, "here")

@@ -19,6 +19,6 @@ def test_each_pipeline_gets_the_rows_of_its_triggers() -> None:
     assert rows(triggers, legs="legs.*", only_b="legs.b", never="no.*") == [[0, 1, 3], [1, 3], []]
 
 
-def test_events_without_a_trigger_go_nowhere_and_no_events_too() -> None:
+def test_events_without_a_trigger_go_to_no_pipeline() -> None:
     assert rows([[], ["a"]], every="*") == [[1]]
     assert rows([], every="*") == [[]]

@@ -20,16 +20,16 @@ from headrace.pipeline.spark.cluster import check_reachable, hint_of, is_cluster
         ("k8s://https://kubernetes.default.svc", True, True),
     ],
 )
-def test_which_masters_have_executors_of_their_own(master: str, cluster: bool, remote: bool) -> None:
+def test_cluster_and_remote_masters_are_distinguished(master: str, cluster: bool, remote: bool) -> None:
     assert (is_cluster(master), is_remote(master)) == (cluster, remote)
 
 
-def test_one_master_that_answers_is_enough() -> None:
+def test_one_reachable_master_is_sufficient() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         check_reachable(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
 
 
-def test_masters_that_do_not_answer_are_named_with_the_reason() -> None:
+def test_unreachable_masters_are_named_with_the_reason() -> None:
     with pytest.raises(PipelineError) as caught:
         check_reachable("spark://127.0.0.1:1,nonsense")
     for said in ("spark://127.0.0.1:1,nonsense", "127.0.0.1:1: Connection refused", "nonsense: not HOST:PORT"):

@@ -44,14 +44,14 @@ def test_a_worker_failure_is_summarised_by_its_last_line() -> None:
     assert second == f"  {__file__}:12: {linecache.getline(__file__, 12).strip()}"
 
 
-def test_a_worker_that_left_no_message() -> None:
+def test_an_incomplete_worker_traceback_is_summarised_by_its_type() -> None:
     assert summary(RuntimeError("Traceback (most recent call last):\n  File")) == "RuntimeError"
 
 
-def test_an_error_without_words_or_without_python_code() -> None:
+def test_an_error_without_a_message_or_python_code_is_named_by_its_type() -> None:
     assert str(pipeline_error("count", len, ValueError())) == "The pipeline 'count' failed: ValueError"
 
 
-def test_headrace_errors_keep_their_hint() -> None:
+def test_headrace_errors_retain_their_hint() -> None:
     failure = pipeline_error("legs", len, PipelineError("it has no table.", hint="Give it one."))
     assert (str(failure), failure.hint) == ("The pipeline 'legs' failed: it has no table.", "Give it one.")

@@ -29,13 +29,13 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
 
-def test_java_home_comes_first(tmp_path: Path) -> None:
+def test_java_home_precedes_the_path(tmp_path: Path) -> None:
     home, other = java(tmp_path / "21", version("21.0.1")), java(tmp_path / "17", version("17"))
     environ = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
     assert find_java(tmp_path, environ) == home
 
 
-def test_java_on_the_path_is_taken_where_java_home_is_too_old(tmp_path: Path) -> None:
+def test_java_on_the_path_is_used_if_java_home_is_too_old(tmp_path: Path) -> None:
     home, other = java(tmp_path / "11", version("11.0.2")), java(tmp_path / "17", version("17.0.15"))
     assert find_java(tmp_path, {"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == other
 
@@ -57,7 +57,7 @@ def test_a_java_that_is_too_old_is_named_with_its_version(tmp_path: Path, text: 
 
 
 @pytest.mark.usefixtures("no_package")
-def test_a_java_that_does_not_run_or_does_not_answer_is_named(tmp_path: Path) -> None:
+def test_a_java_that_does_not_run_or_prints_no_version_is_named(tmp_path: Path) -> None:
     silent = java(tmp_path / "silent", "exit 0")
     with pytest.raises(JavaError) as caught:
         find_java(tmp_path, {"JAVA_HOME": str(tmp_path / "none"), "PATH": str(silent / "bin")})

@@ -1,4 +1,4 @@
-"""Columns of a history as the ordering reads them, and Parquet cut into parts. Without Spark."""
+"""Columns of a history as the ordering reads them, and Parquet split into parts. Without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MICROS = int(AT.timestamp()) * 1_000_000
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1), st.integers(0, 3))
-def test_equal_values_have_equal_digests_and_others_have_others(values: list[bytes], skipped: int) -> None:
+def test_equal_values_have_equal_digests_and_different_values_different_ones(values: list[bytes], skipped: int) -> None:
     given_values = [b"before"] * skipped + values
     whole = digests(pa.array(given_values, pa.binary()))
     part = digests(pa.array(given_values, pa.binary()).slice(skipped))
@@ -45,7 +45,7 @@ def test_digests_of_similar_ids_differ() -> None:
     assert crowd.min() > 0.9 * len(like) / 64
 
 
-def test_the_digest_of_null_is_that_of_the_empty_text() -> None:
+def test_null_and_the_empty_text_have_the_same_digest() -> None:
     assert (digests(pa.array([None, ""], pa.string())) == digests(pa.array(["", ""]))).all()
     assert digests(pa.array([], pa.string())).shape == (0, 2)
 
@@ -108,7 +108,7 @@ def test_row_groups_are_distributed_and_read_once(tmp_path: Path) -> None:
     assert [row[KEY] for row in all_rows(parts)] == [f"{number}-{i}" for number in range(3) for i in range(100)]
 
 
-def test_files_with_other_columns_and_folders_that_say_values(tmp_path: Path) -> None:
+def test_files_with_different_columns_and_partition_folders_are_read(tmp_path: Path) -> None:
     (tmp_path / "day=21%2F11").mkdir()
     pq.write_table(pa.table({"_id": pa.array([1], pa.int32())}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"_id": [2], "up": [1.0]}), tmp_path / "day=21%2F11" / "1.parquet")
@@ -120,7 +120,7 @@ def test_files_with_other_columns_and_folders_that_say_values(tmp_path: Path) ->
     assert all(row[OCCURRED] is None for row in rows)
 
 
-def test_paths_into_columns(tmp_path: Path) -> None:
+def test_paths_into_struct_columns_are_read(tmp_path: Path) -> None:
     pq.write_table(
         pa.Table.from_pylist([{"leg": {"id": "a", "up": None}}, {"leg": {"id": "b", "up": "a"}}, {"leg": None}]), tmp_path / "0.parquet"
     )

@@ -1,4 +1,4 @@
-"""Ordering a whole history through its partitions, held equal to one step of the kernel over all of it. Without Spark."""
+"""Ordering of a whole history through its partitions, compared with one step of the kernel over all of it. Without Spark."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_a_partitioned_history_is_ordered_like_one_batch(parts: list[list[Event]
     assert outcome.copies == sum(map(len, parts)) - len(expected)
 
 
-def test_a_reversed_chain_over_three_partitions() -> None:
+def test_a_reversed_chain_over_three_partitions_is_ordered() -> None:
     chain = [(str(i), str(i - 1) if i else None, 0) for i in reversed(range(3_000))]
     told, outcome = through([chain[0::3], chain[1::3], chain[2::3]])
     assert [row["id"] for row in told] == [str(i) for i in range(3_000)]
     assert (outcome.events, outcome.lost, outcome.copies) == (3_000, 0, 0)
 
 
-def test_a_cycle_over_partitions_is_marked_all_the_way_round() -> None:
+def test_all_events_of_a_cycle_over_partitions_are_marked() -> None:
     ring: list[Event] = [(str(i), str((i + 1) % 40), i) for i in range(40)]
     told, outcome = through([ring[20:], [*ring[:20], ("hangs", "7", 0)]])
     assert [(row["id"], row["mark"]) for row in told if row["id"] != "hangs"] == [(str(i), "cycle") for i in range(40)]

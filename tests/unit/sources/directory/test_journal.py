@@ -11,7 +11,7 @@ from headrace.sources.directory.journal import Entry, Journal, Sum
 from headrace.triggers.stream_log import LogMark
 
 
-def test_the_last_word_on_each_lane_is_kept(tmp_path: Path) -> None:
+def test_the_last_entry_of_each_lane_is_retained(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
     journal.append([Entry("a", "a", 10), Entry("b", "b", 5)])
@@ -24,7 +24,7 @@ def test_the_last_word_on_each_lane_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"lane":"a","file":"a","at"', b"\x00\x00\x00", b'{"lane":"a"}'])
-def test_a_torn_last_line_is_passed_over(tmp_path: Path, torn: bytes) -> None:
+def test_a_torn_last_line_is_skipped(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
     journal.append([Entry("a", "a", 10)])
@@ -39,7 +39,7 @@ def test_a_torn_last_line_is_passed_over(tmp_path: Path, torn: bytes) -> None:
     assert again.entries == {"a": Entry("a", "a", 10), "b": Entry("b", "b", 5)}
 
 
-def test_a_write_that_fails_half_way_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_write_leaves_the_journal_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
     journal.append([Entry("a", "a", 10)])
@@ -65,7 +65,7 @@ def test_a_write_that_fails_half_way_leaves_the_journal_as_it_was(tmp_path: Path
     assert opened.entries == {"a": Entry("a", "a", 30)}
 
 
-def test_a_half_line_that_cannot_be_cut_off_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_line_that_cannot_be_truncated_does_not_corrupt_other_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
     write = os.write
@@ -92,7 +92,7 @@ def test_a_half_line_that_cannot_be_cut_off_spoils_no_other(tmp_path: Path, monk
     assert opened.entries == {"b": Entry("b", "b", 5)}
 
 
-def test_lanes_that_are_over_are_forgotten_and_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_lanes_are_dropped_and_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.sources.directory.journal.COMPACT_AT_BYTES", 20_000)
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)
@@ -109,7 +109,7 @@ def test_lanes_that_are_over_are_forgotten_and_the_file_stays_small(tmp_path: Pa
     assert opened.entries == journal.entries
 
 
-def test_a_journal_whose_folder_was_made_anew_takes_nothing_more(tmp_path: Path) -> None:
+def test_a_journal_whose_folder_was_recreated_rejects_entries(tmp_path: Path) -> None:
     own = tmp_path / "feed" / ".headrace"
     own.mkdir(parents=True)
     journal = Journal(own / "progress.jsonl")
@@ -125,7 +125,7 @@ def test_a_journal_whose_folder_was_made_anew_takes_nothing_more(tmp_path: Path)
     journal.close()
 
 
-def test_the_last_mark_of_the_log_is_kept_with_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_mark_of_the_log_is_stored_with_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.sources.directory.journal.COMPACT_AT_BYTES", 100)
     path = tmp_path / "progress.jsonl"
     journal = Journal(path)

@@ -1,4 +1,4 @@
-"""A folder's books are bounded by what is under way, however many files there ever were."""
+"""The journal of a folder is bounded by the number of unfinished files, however many files there were."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def all_moved(feed: Path, today: date) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_month_leaves_no_more_than_a_day(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_journal_does_not_grow_over_a_month(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = date(2026, 1, 1)
     journal = feed / ".headrace" / "progress.jsonl"
     producer = Directory(feed, keep_done=7).producer()
@@ -84,7 +84,7 @@ async def test_a_month_leaves_no_more_than_a_day(feed: Path, monkeypatch: pytest
         assert journal.stat().st_size < 1_000
 
 
-async def test_finished_files_are_kept_for_ever_unless_it_is_said_for_how_long(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_finished_files_are_retained_without_limit_unless_keep_done_is_set(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (feed / "done" / "mine").mkdir(parents=True)
     (feed / "done" / "2020-13-99").mkdir()
     async with reading(Directory(feed).producer()) as held:
@@ -96,7 +96,7 @@ async def test_finished_files_are_kept_for_ever_unless_it_is_said_for_how_long(f
     assert sorted(path.name for path in (feed / "done").iterdir()) == ["2020-13-99", "2027-02-05", "2027-02-06", "mine"]
 
 
-def test_for_how_long_finished_files_are_kept_is_written_down() -> None:
+def test_keep_done_is_serialized() -> None:
     upstream = Directory("feed", keep_done=30)
     assert upstream.serialize()[1] == {"path": "feed", "pattern": "*.jsonl", "keep_done": 30}
     again = load_upstream(*upstream.relative_to(Path("/x")).serialize())
@@ -106,7 +106,7 @@ def test_for_how_long_finished_files_are_kept_is_written_down() -> None:
         Directory("feed", keep_done=0)
 
 
-async def test_a_scan_that_takes_long_does_not_hold_up_the_reading(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_scan_does_not_delay_reading(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_producer, "EARLY_AFTER", -1.0)
     monkeypatch.setattr(directory_producer, "EARLY_FILES", 10)
     monkeypatch.setattr(files, "SCAN_STEP", 1)
@@ -130,7 +130,7 @@ async def test_a_scan_that_takes_long_does_not_hold_up_the_reading(feed: Path, m
         assert held._queue.empty()
 
 
-async def test_more_files_than_are_kept_in_mind_are_all_read_in_order(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_files_than_fit_in_memory_are_all_read_in_order(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that changed longest ago first, then by name, although at most 100 of 1,000 are known at a time."""
     monkeypatch.setattr(directory_lanes, "Waiting", partial(Waiting, 100))
     monkeypatch.setattr(files, "Selection", partial(Selection, 100))
@@ -146,7 +146,7 @@ async def test_more_files_than_are_kept_in_mind_are_all_read_in_order(feed: Path
         await held.advance(items)
 
 
-def test_old_finished_files_are_deleted_a_few_at_a_time(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_finished_files_are_deleted_in_batches(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_folder, "MAX_DELETED_ENTRIES", 10)
     monkeypatch.setattr(directory_folder, "day", lambda: date(2026, 1, 9))
     for name in ("2026-01-01", "2026-01-02", "2026-01-08"):
@@ -166,7 +166,7 @@ def test_old_finished_files_are_deleted_a_few_at_a_time(feed: Path, monkeypatch:
     folder.close()
 
 
-def test_finished_files_that_cannot_be_deleted_are_named_once_a_day(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_files_that_cannot_be_deleted_are_logged_once_a_day(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_folder, "day", lambda: date(2026, 1, 9))
     for name in ("2026-01-01", "2026-01-02"):
         (feed / "done" / name).mkdir(parents=True)

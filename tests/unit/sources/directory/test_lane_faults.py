@@ -14,9 +14,7 @@ SEED = int(os.environ["HEADRACE_TEST_SEED"])
 
 
 @pytest.mark.parametrize("number", range(6))
-async def test_whatever_happens_to_a_folder_no_line_is_lost_or_mistaken(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_random_changes_of_a_folder_lose_or_corrupt_no_line(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (lane, lanes):
         monkeypatch.setattr(module, "QUIET", 0.05)
     seed = SEED * 1_000 + number
@@ -24,6 +22,6 @@ async def test_whatever_happens_to_a_folder_no_line_is_lost_or_mistaken(
     await survive(World(tmp_path, seed), 50)
 
 
-async def test_so_it_is_when_the_reader_is_killed_at_any_moment(tmp_path: Path) -> None:
+async def test_random_kills_of_the_reader_lose_or_corrupt_no_line(tmp_path: Path) -> None:
     sys.stdout.write(f"seed {SEED}\n")
     await survive(KillingWorld(tmp_path, SEED), 40)

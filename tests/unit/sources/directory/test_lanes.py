@@ -47,13 +47,13 @@ def test_a_lane_ends_when_it_is_quiet_and_advanced() -> None:
     assert (lanes.get(lane.name), lanes.at("a"), lanes.of(lane.key)) == (None, None, None)
 
 
-def test_an_empty_file_ends_too() -> None:
+def test_the_lane_of_an_empty_file_ends() -> None:
     lanes = Lanes()
     lane = opened(lanes, found=status(0))
     assert lanes.see([Sight("a", status(0))], QUIET) == [lane]
 
 
-def test_a_file_that_changed_is_read_on_and_its_quiet_time_starts_again() -> None:
+def test_a_changed_file_is_read_further_and_its_quiet_time_restarts() -> None:
     lanes = Lanes()
     lane = opened(lanes)
     lane.advanced = 10
@@ -67,7 +67,7 @@ def test_a_file_that_changed_is_read_on_and_its_quiet_time_starts_again() -> Non
     assert lanes.see([Sight("a", grown)], 1.6 + QUIET) == [lane]
 
 
-def test_a_file_of_the_same_size_that_changed_is_looked_into() -> None:
+def test_a_changed_file_of_the_same_size_is_read() -> None:
     lanes = Lanes()
     lane = opened(lanes)
     lane.advanced = 10
@@ -75,7 +75,7 @@ def test_a_file_of_the_same_size_that_changed_is_looked_into() -> None:
     assert lanes.take() is lane
 
 
-def test_what_comes_after_the_last_line_end_counts_once_the_file_is_quiet() -> None:
+def test_an_unterminated_last_line_is_read_once_the_file_is_quiet() -> None:
     lanes = Lanes()
     lane = opened(lanes, read=7)
     lanes.see([Sight("a", status())], QUIET / 2)
@@ -85,7 +85,7 @@ def test_what_comes_after_the_last_line_end_counts_once_the_file_is_quiet() -> N
     assert lane.final
 
 
-def test_a_lane_is_looked_at_when_it_is_due_and_only_then() -> None:
+def test_a_lane_is_checked_only_when_it_is_due() -> None:
     lanes = Lanes()
     opened(lanes, now=1.0)
     assert (lanes.next_due(), lanes.due(1.5, 10)) == (1.0 + QUIET, [])
@@ -93,7 +93,7 @@ def test_a_lane_is_looked_at_when_it_is_due_and_only_then() -> None:
     assert (lanes.next_due(), lanes.due(9.0, 10)) == (None, [])
 
 
-def test_another_file_under_the_name_of_a_lane_is_read_as_another() -> None:
+def test_a_different_file_under_the_name_of_a_lane_becomes_a_new_candidate() -> None:
     for other in (status(inode=2), status(birth=2), status(20, birth=2)):
         lanes = Lanes()
         lane = opened(lanes)
@@ -104,7 +104,7 @@ def test_another_file_under_the_name_of_a_lane_is_read_as_another() -> None:
         assert lanes.give_up(1) == [lane]
 
 
-def test_a_file_that_got_another_name_keeps_its_lane() -> None:
+def test_a_renamed_file_retains_its_lane() -> None:
     lanes = Lanes()
     first, second = opened(lanes, "a", status(inode=1)), opened(lanes, "a.1", status(inode=2))
     lanes.see(
@@ -116,7 +116,7 @@ def test_a_file_that_got_another_name_keeps_its_lane() -> None:
     assert lanes.give_up(9) == []
 
 
-def test_a_file_that_is_gone_is_given_up_after_a_scan_that_began_later() -> None:
+def test_a_missing_file_is_given_up_after_a_later_scan() -> None:
     lanes = Lanes()
     lanes.scans = 4
     lane = opened(lanes)
@@ -127,7 +127,7 @@ def test_a_file_that_is_gone_is_given_up_after_a_scan_that_began_later() -> None
     assert lanes.get(lane.name) is None
 
 
-def test_a_file_is_known_again_by_inode_and_birth_whatever_its_name() -> None:
+def test_an_unfinished_file_is_recognised_by_inode_and_birth_time() -> None:
     entry = Entry("a@1", "a", 6, inode=5, birth=50)
     lanes = Lanes([entry])
     assert lanes.unfinished((5, 50)) == entry
@@ -136,20 +136,20 @@ def test_a_file_is_known_again_by_inode_and_birth_whatever_its_name() -> None:
     assert lanes.unfinished((6, 50)) is None
 
 
-def test_opening_another_file_in_the_place_of_an_unfinished_one_ends_that_one() -> None:
+def test_opening_a_file_under_the_name_of_an_unfinished_file_ends_that_lane() -> None:
     lanes = Lanes([Entry("a@1", "a", 6, inode=1, birth=50)])
     lane = Lane("a@2", "a", status(), 0.0)
     assert [(entry.lane, entry.over) for entry in lanes.open(lane)] == [("a@2", False), ("a@1", True)]
 
 
-def test_what_went_while_nobody_looked_is_forgotten() -> None:
+def test_entries_of_files_that_vanished_before_the_start_are_dropped() -> None:
     lanes = Lanes([Entry("a@1", "a", 6, inode=5, birth=1), Entry("b@1", "b", 6, inode=7, birth=1), Entry("c@1", "c", 1, inode=6, birth=1)])
     assert {entry.lane for entry in lanes.remove_missing({6}) if entry.over} == {"a@1", "b@1"}
     assert lanes.unfinished((5, 1)) is None
     assert lanes.unfinished((6, 1)) is not None
 
 
-def test_a_file_that_cannot_be_read_is_tried_again_after_pauses_that_grow_and_is_named() -> None:
+def test_an_unreadable_file_is_named_and_retried_after_growing_pauses() -> None:
     lanes = Lanes()
     now, pauses = 0.0, []
     for _ in range(7):
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_read_is_tried_again_after_pauses_that_grow_and_is
     assert lanes.errors() == {}
 
 
-def test_a_sum_is_written_only_up_to_what_is_done() -> None:
+def test_a_checksum_covers_only_advanced_bytes() -> None:
     lane = Lane("a@1", "a", status(100), 0.0)
     lane.took(Chunk([], 90, False, status(100), [Sum(30, 1), Sum(60, 2), Sum(90, 3)]))
     assert [lane.entry(at, None).check for at in (10, 30, 59, 60, 95)] == [None, Sum(30, 1), Sum(30, 1), Sum(60, 2), Sum(90, 3)]

@@ -27,7 +27,7 @@ def lines_of(path: Path, offset: int = 0, *, final: bool = False) -> list[Line]:
                 return lines
 
 
-def test_lines_have_their_bytes_and_their_place(tmp_path: Path) -> None:
+def test_lines_have_their_bytes_and_their_offsets(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\n\n  \r\ntwo\r\nthree")
     assert lines_of(path) == [Line(b"one", 0, 4), Line(b"two", 9, 14)]
@@ -35,14 +35,14 @@ def test_lines_have_their_bytes_and_their_place(tmp_path: Path) -> None:
     assert lines_of(path, 9) == [Line(b"two", 9, 14)]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"\xef\xbb\xbf{}\n\xef\xbb\xbf{}\n")
     assert [line.data for line in lines_of(path)] == [b"{}", b"\xef\xbb\xbf{}"]
 
 
 @pytest.mark.parametrize("length", [CHUNK - 1, CHUNK, CHUNK + 1, MAX_LINE_BYTES])
-def test_a_long_line_is_whole(tmp_path: Path, length: int) -> None:
+def test_a_long_line_is_read_in_full(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * length + b"\nend\n")
     assert lines_of(path) == [Line(b"x" * length, 0, length + 1), Line(b"end", length + 1, length + 5)]
@@ -50,7 +50,7 @@ def test_a_long_line_is_whole(tmp_path: Path, length: int) -> None:
 
 @pytest.mark.parametrize("length", [MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES + 7])
 @pytest.mark.parametrize("ending", [b"\n", b""])
-def test_of_a_line_that_is_too_long_the_beginning_is_kept_and_reading_goes_on_behind_it(tmp_path: Path, length: int, ending: bytes) -> None:
+def test_a_line_that_is_too_long_is_cut_and_reading_continues_after_it(tmp_path: Path, length: int, ending: bytes) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"before\n" + b"x" * length + ending)
     before, long = lines_of(path, final=True)
@@ -63,7 +63,7 @@ def test_of_a_line_that_is_too_long_the_beginning_is_kept_and_reading_goes_on_be
     assert lines_of(path, long.end)[-1].data.endswith(b"after")
 
 
-def test_reading_goes_on_where_a_file_grew(tmp_path: Path) -> None:
+def test_reading_continues_where_a_file_grew(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\ntw")
     with closing(LineReader(path)) as reader:
@@ -73,7 +73,7 @@ def test_reading_goes_on_where_a_file_grew(tmp_path: Path) -> None:
         assert reader.read().lines == [Line(b"two", 4, 8)]
 
 
-def test_files_that_end_in_a_long_unfinished_line_cost_little_memory(tmp_path: Path) -> None:
+def test_files_that_end_in_a_long_unfinished_line_need_little_memory(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(20)]
     for path in paths:
         path.write_bytes(b"one\n" + b"x" * MAX_LINE_BYTES)
@@ -90,7 +90,7 @@ def test_files_that_end_in_a_long_unfinished_line_cost_little_memory(tmp_path: P
 
 
 @pytest.mark.parametrize("length", [16 * 1024 + 1, CHUNK, 2 * CHUNK + 1, MAX_LINE_BYTES - 3])
-def test_a_long_line_that_is_written_in_pieces_is_whole(tmp_path: Path, length: int) -> None:
+def test_a_long_line_that_is_written_in_pieces_is_read_in_full(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\n" + b"x" * length)
     with closing(LineReader(path)) as reader:
@@ -133,7 +133,7 @@ def test_lines_are_the_same_however_the_file_is_cut(tmp_path_factory: pytest.Tem
         assert lines_of(path, line.start, final=True)[0].data == line.data
 
 
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_an_entry_that_is_not_a_regular_file_is_rejected_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/zero")):
@@ -148,7 +148,7 @@ def rewritten(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_is_not_read_on(tmp_path: Path) -> None:
+def test_a_truncated_file_that_grew_past_the_read_position_is_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\ntwo\n")
     with closing(LineReader(path)) as reader:
@@ -161,7 +161,7 @@ def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_is_not_read_on
         assert [line.data for line in reader.read().lines] == [b"three"]
 
 
-def test_a_file_is_known_again_wherever_it_was_left(tmp_path: Path) -> None:
+def test_a_file_is_recognised_after_reading_stopped_at_any_offset(tmp_path: Path) -> None:
     """Left anywhere, a file that only grew is read on; one with other contents is found out, seeds printed."""
     seed = random.randrange(1_000_000)
     sys.stdout.write(f"seed {seed}\n")

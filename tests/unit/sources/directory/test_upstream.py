@@ -41,7 +41,7 @@ def journal_of(feed: Path) -> list[Entry]:
     return [msgspec.json.decode(line, type=Entry) for line in (feed / ".headrace" / "progress.jsonl").read_bytes().splitlines()]
 
 
-def test_it_is_written_down_and_made_again(tmp_path: Path) -> None:
+def test_a_directory_is_restored_from_its_serialized_form(tmp_path: Path) -> None:
     upstream = Directory("feed", "*.json").relative_to(tmp_path)
     again = load_upstream(*upstream.serialize())
     assert upstream.serialize() == ("headrace.sources.directory.upstream.Directory", {"path": str(tmp_path / "feed"), "pattern": "*.json"})
@@ -54,7 +54,7 @@ def test_an_absolute_path_does_not_depend_on_the_project(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("pattern", ["", "sub/*.jsonl"])
-def test_a_pattern_that_cannot_match_a_name_is_refused(pattern: str) -> None:
+def test_a_pattern_that_cannot_match_a_name_is_rejected(pattern: str) -> None:
     with pytest.raises(UpstreamError, match="pattern"):
         Directory("feed", pattern)
 
@@ -67,21 +67,21 @@ async def refused(path: Path) -> UpstreamError:
     return caught.value
 
 
-async def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_rejected(tmp_path: Path) -> None:
     assert "does not exist" in str(await refused(tmp_path / "nowhere"))
 
 
-async def test_a_file_as_path_is_refused(tmp_path: Path) -> None:
+async def test_a_file_as_path_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     assert "is a file" in str(await refused(tmp_path / "a.jsonl"))
 
 
-async def test_a_folder_in_which_no_progress_can_be_kept_is_refused(feed: Path) -> None:
+async def test_a_folder_that_cannot_store_progress_is_rejected(feed: Path) -> None:
     (feed / ".headrace").touch()
     assert "cannot be used" in str(await refused(feed))
 
 
-async def test_one_reader_at_a_time(feed: Path) -> None:
+async def test_a_folder_has_at_most_one_reader(feed: Path) -> None:
     put(feed / "a.jsonl", b"{}\n")
     async with reading(Directory(feed).producer()) as held:
         await held.take(1)
@@ -90,7 +90,7 @@ async def test_one_reader_at_a_time(feed: Path) -> None:
         await held.take(1)
 
 
-async def test_a_finished_file_moves_to_done_and_its_name_may_come_again(feed: Path) -> None:
+async def test_a_finished_file_moves_to_done_and_its_name_can_be_reused(feed: Path) -> None:
     put(feed / "a.jsonl", b'{"n":1}\n\n{"n":2}\r\n\n')
     async with reading(Directory(feed).producer()) as held:
         first = await held.take(2)
@@ -120,7 +120,7 @@ async def test_a_file_stays_until_all_of_it_is_advanced(feed: Path) -> None:
         assert (feed / "a.jsonl").exists()
 
 
-async def test_parts_and_hidden_files_and_other_names_are_left_alone(feed: Path) -> None:
+async def test_partial_and_hidden_files_and_other_names_are_ignored(feed: Path) -> None:
     for name in (".a.jsonl", "a.jsonl.part", "a.txt"):
         (feed / name).write_bytes(b"1\n")
     (feed / "folder.jsonl").mkdir()
@@ -133,7 +133,7 @@ async def test_parts_and_hidden_files_and_other_names_are_left_alone(feed: Path)
     assert (feed / "a.jsonl.part").exists()
 
 
-async def test_a_file_that_grows_is_read_on(feed: Path) -> None:
+async def test_a_growing_file_is_read_further(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n")
     async with reading(Directory(feed).producer()) as held:
         await held.take(1)
@@ -145,7 +145,7 @@ async def test_a_file_that_grows_is_read_on(feed: Path) -> None:
         assert [(raw.data, raw.position) for raw, _ in await held.take(1)] == [(b"345", 4)]
 
 
-async def test_a_last_line_without_an_end_counts_once_nothing_comes_any_more(feed: Path) -> None:
+async def test_an_unterminated_last_line_is_read_once_the_file_is_quiet(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n2")
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(2)
@@ -154,7 +154,7 @@ async def test_a_last_line_without_an_end_counts_once_nothing_comes_any_more(fee
     assert [raw.data for raw, _ in items] == [b"1", b"2"]
 
 
-async def test_a_line_that_is_too_long_is_malformed_and_the_rest_goes_on(feed: Path) -> None:
+async def test_a_line_that_is_too_long_is_malformed_and_later_lines_are_read(feed: Path) -> None:
     put(feed / "a.jsonl", b'["' + b"x" * MAX_LINE_BYTES + b'"]\n{}\n')
     async with reading(Directory(feed).producer()) as held:
         (long, _), (next_one, _) = await held.take(2)
@@ -163,7 +163,7 @@ async def test_a_line_that_is_too_long_is_malformed_and_the_rest_goes_on(feed: P
     assert next_one.value == {}
 
 
-async def test_a_file_that_is_deleted_by_hand_is_let_go(feed: Path) -> None:
+async def test_a_deleted_file_is_given_up(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n")
     put(feed / "b.jsonl", b"2\n")
     async with reading(Directory(feed).producer()) as held:
@@ -192,7 +192,7 @@ async def test_a_crash_before_the_move_is_repaired(feed: Path) -> None:
         await until_done(feed, "a.jsonl")
 
 
-async def test_no_file_that_comes_while_the_stream_opens_is_missed(feed: Path) -> None:
+async def test_files_that_appear_while_the_stream_opens_are_read(feed: Path) -> None:
     async with reading(Directory(feed).producer()) as held:
         for number in range(300):
             put(feed / f"{number:03}.jsonl", b"%d\n" % number)
@@ -201,7 +201,7 @@ async def test_no_file_that_comes_while_the_stream_opens_is_missed(feed: Path) -
     assert {int(raw.data) for raw, _ in items} == set(range(300))
 
 
-async def test_a_folder_that_goes_away_ends_the_stream(feed: Path) -> None:
+async def test_a_removed_folder_ends_the_stream(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n")
     async with reading(Directory(feed).producer()) as held:
         await held.take(1)
@@ -210,7 +210,7 @@ async def test_a_folder_that_goes_away_ends_the_stream(feed: Path) -> None:
             await held.take(1)
 
 
-async def test_an_advance_that_cannot_be_recorded_raises_and_may_be_tried_again(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_advance_that_cannot_be_recorded_raises_and_can_be_retried(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(feed / "a.jsonl", b"1\n2\n")
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(2)
@@ -222,7 +222,7 @@ async def test_an_advance_that_cannot_be_recorded_raises_and_may_be_tried_again(
     assert [(entry.file, entry.at, entry.last) for entry in journal_of(feed)] == [("a.jsonl", 0, None), ("a.jsonl", 2, 0)]
 
 
-async def test_a_stream_that_is_cancelled_while_it_opens_gives_the_folder_back(feed: Path) -> None:
+async def test_a_stream_that_is_cancelled_while_it_opens_releases_the_folder(feed: Path) -> None:
     for steps in range(4):
         async with reading(Directory(feed).producer()):
             for _ in range(steps):
@@ -232,7 +232,7 @@ async def test_a_stream_that_is_cancelled_while_it_opens_gives_the_folder_back(f
         await held.take(1)
 
 
-async def test_a_file_that_is_caught_up_shows_no_lag_before_and_after_a_restart(feed: Path) -> None:
+async def test_a_fully_advanced_file_has_no_lag_before_and_after_a_restart(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n22\n333\n44")
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(3)
@@ -271,7 +271,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_reader_that_is_killed_has_kept_what_it_advanced(feed: Path) -> None:
+async def test_a_killed_reader_has_stored_its_advanced_positions(feed: Path) -> None:
     put(feed / "a.jsonl", b"".join(b"%d\n" % number for number in range(5_000)))
     reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, str(feed), stdout=asyncio.subprocess.PIPE)
     assert reader.stdout is not None

@@ -1,4 +1,4 @@
-"""A file is a file, whatever its name: what was put in another's place is read from its beginning, and nothing is read twice."""
+"""Files are identified by inode, not by name: a replaced file is read from its start, and no file is read twice."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WAYS = [by_rename, deleted_and_renamed, deleted_and_written, emptied_and_written
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("advanced", [0, 2, 3])
-async def test_a_file_that_was_replaced_while_nobody_read_is_read_from_its_beginning(feed: Path, way: Any, advanced: int) -> None:
+async def test_a_file_replaced_between_two_readers_is_read_from_its_start(feed: Path, way: Any, advanced: int) -> None:
     put(feed / "a.jsonl", OLD)
     async with reading(Directory(feed).producer()) as held:
         first = await held.take(3)
@@ -76,7 +76,7 @@ async def test_a_file_that_was_replaced_while_nobody_read_is_read_from_its_begin
 
 
 @pytest.mark.parametrize("way", [by_rename, deleted_and_renamed, deleted_and_written])
-async def test_a_file_with_the_same_lines_is_another_file_all_the_same(feed: Path, way: Any) -> None:
+async def test_a_replacement_with_the_same_lines_has_a_new_lane(feed: Path, way: Any) -> None:
     put(feed / "a.jsonl", SAME * 3)
     async with reading(Directory(feed).producer()) as held:
         first = await held.take(3)
@@ -88,7 +88,7 @@ async def test_a_file_with_the_same_lines_is_another_file_all_the_same(feed: Pat
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_file_that_is_replaced_between_two_looks_is_read_from_its_beginning(feed: Path, way: Any) -> None:
+async def test_a_file_replaced_between_two_scans_is_read_from_its_start(feed: Path, way: Any) -> None:
     put(feed / "a.jsonl", OLD)
     async with reading(Directory(feed).producer()) as held:
         first = await held.take(3)
@@ -102,9 +102,7 @@ async def test_a_file_that_is_replaced_between_two_looks_is_read_from_its_beginn
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_file_that_is_replaced_between_the_look_and_the_move_is_not_moved(
-    feed: Path, way: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_replaced_between_the_check_and_the_move_is_not_moved(feed: Path, way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of the move itself: after the file was compared with what was read, before it is renamed."""
     from headrace.sources.directory import folder as directory_folder
 
@@ -126,7 +124,7 @@ async def test_a_file_that_is_replaced_between_the_look_and_the_move_is_not_move
         assert [path.read_bytes() for path in await until_done(feed, "a.jsonl")] == [NEW]
 
 
-async def test_a_file_that_grows_while_it_is_moved_is_moved_back_and_read_on(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_grows_during_its_move_is_moved_back_and_read_further(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.sources.directory import folder as directory_folder
 
     free, pending = directory_folder.Folder._free, [b"4\n"]
@@ -149,7 +147,7 @@ async def test_a_file_that_grows_while_it_is_moved_is_moved_back_and_read_on(fee
         await until_done(feed, "a.jsonl")
 
 
-async def test_a_file_that_a_program_has_open_for_writing_stays_and_is_read_on(feed: Path) -> None:
+async def test_a_file_that_is_open_for_writing_is_not_moved_and_is_read_further(feed: Path) -> None:
     put(feed / "z.jsonl", b"0\n")
     with (feed / "a.jsonl").open("ab") as file:
         file.write(b"1\n")
@@ -165,7 +163,7 @@ async def test_a_file_that_a_program_has_open_for_writing_stays_and_is_read_on(f
             assert data_of(await held.take(1)) == b"3\n"
 
 
-async def test_a_folder_that_was_made_anew_has_other_lanes(feed: Path) -> None:
+async def test_a_recreated_folder_has_new_lanes(feed: Path) -> None:
     lanes: list[str] = []
     for _ in range(3):
         feed.mkdir(exist_ok=True)
@@ -179,7 +177,7 @@ async def test_a_folder_that_was_made_anew_has_other_lanes(feed: Path) -> None:
     assert len(set(lanes)) == 3
 
 
-async def test_a_folder_that_is_made_anew_while_it_is_read_ends_the_stream_before_a_line_of_it_is_taken(feed: Path) -> None:
+async def test_a_folder_recreated_while_it_is_read_ends_the_stream(feed: Path) -> None:
     put(feed / "a.jsonl", OLD)
     async with reading(Directory(feed).producer()) as held:
         await held.take(3)
@@ -192,7 +190,7 @@ async def test_a_folder_that_is_made_anew_while_it_is_read_ends_the_stream_befor
         assert data_of(await held.take(10)) == NEW
 
 
-async def test_a_restart_changes_no_lane(feed: Path) -> None:
+async def test_a_restart_does_not_change_lanes(feed: Path) -> None:
     for name in "abc":
         put(feed / f"{name}.jsonl", OLD)
     seen: list[list[tuple[str, int]]] = []
@@ -202,7 +200,7 @@ async def test_a_restart_changes_no_lane(feed: Path) -> None:
     assert seen[0] == seen[1] == seen[2]
 
 
-async def test_files_that_are_rotated_keep_their_lanes(feed: Path) -> None:
+async def test_rotated_files_retain_their_lanes(feed: Path) -> None:
     """`app.log` → `app.log.1` → `app.log.2`, while they are read and all of them match."""
     log = feed / "app.log"
     log.write_bytes(b"1\n")
@@ -220,7 +218,7 @@ async def test_files_that_are_rotated_keep_their_lanes(feed: Path) -> None:
         assert [(raw.data, raw.lane) for raw, _ in more] == [(b"4", first[0][0].lane)]
 
 
-async def test_what_was_written_before_a_file_was_renamed_out_of_the_pattern_is_read_all_the_same(feed: Path) -> None:
+async def test_lines_written_before_a_file_was_renamed_out_of_the_pattern_are_read(feed: Path) -> None:
     log = feed / "app.log"
     log.write_bytes(b"1\n")
     async with reading(Directory(feed, "app.log").producer()) as held:
@@ -232,7 +230,7 @@ async def test_what_was_written_before_a_file_was_renamed_out_of_the_pattern_is_
         assert sorted(raw.data for raw, _ in await held.take(2)) == [b"2", b"3"]
 
 
-async def test_what_a_reader_left_is_found_under_its_new_name(feed: Path) -> None:
+async def test_an_unfinished_file_is_continued_under_its_new_name(feed: Path) -> None:
     log = feed / "app.log"
     log.write_bytes(b"1\n2\n3\n")
     async with reading(Directory(feed, "app.log").producer()) as held:
@@ -249,7 +247,7 @@ async def test_what_a_reader_left_is_found_under_its_new_name(feed: Path) -> Non
     assert (feed / "app.log.1").exists()
 
 
-async def test_two_names_of_one_file_are_two_files(feed: Path) -> None:
+async def test_two_hard_links_of_a_file_are_two_lanes(feed: Path) -> None:
     put(feed / "a.jsonl", OLD)
     (feed / "b.jsonl").hardlink_to(feed / "a.jsonl")
     async with reading(Directory(feed).producer()) as held:
@@ -259,7 +257,7 @@ async def test_two_names_of_one_file_are_two_files(feed: Path) -> None:
         await until_done(feed, "?.jsonl", 2)
 
 
-async def test_a_write_that_fails_late_spoils_no_other(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_failed_write_does_not_affect_a_later_advance(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first advance gave up waiting, and its write fails with a full disk; the second one came meanwhile."""
     sync, slow, go_on = os.fdatasync, threading.Event(), threading.Event()
 
@@ -288,7 +286,7 @@ async def test_a_write_that_fails_late_spoils_no_other(feed: Path, monkeypatch: 
     assert [(raw.lane, raw.data) for raw, _ in left] == [(raw.lane, raw.data) for raw, _ in (*a, b[2])]
 
 
-async def test_an_advance_whose_caller_gave_up_writes_into_this_journal_and_no_other(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_advance_writes_only_to_its_own_journal(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is slow; meanwhile the advance is cancelled, the producer closed, and the next one opens."""
     sync, slow, go_on = os.fdatasync, threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Odd entries of a folder: each of them is named and tried again, and none of them disturbs the others."""
+"""Unreadable entries of a folder are named and retried, and do not affect other entries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def errors_of(held: Reading, *names: str) -> dict[str, str]:
     return dict(held.producer.get_errors())
 
 
-async def test_what_is_no_readable_file_is_named_and_the_others_are_read(feed: Path) -> None:
+async def test_unreadable_entries_are_named_and_other_files_are_read(feed: Path) -> None:
     (feed / "loop.jsonl").symlink_to("loop.jsonl")
     (feed / "nothing.jsonl").symlink_to("nowhere")
     (feed / "under-a-file.jsonl").symlink_to(feed / "a.jsonl" / "b")
@@ -60,7 +60,7 @@ async def test_what_is_no_readable_file_is_named_and_the_others_are_read(feed: P
     assert "folder.jsonl" not in errors
 
 
-async def test_a_link_is_read_once_there_is_something_behind_it(feed: Path, tmp_path: Path) -> None:
+async def test_a_link_is_read_once_its_target_exists(feed: Path, tmp_path: Path) -> None:
     (feed / "a.jsonl").symlink_to(tmp_path / "later")
     async with reading(Directory(feed).producer()) as held:
         await errors_of(held, "a.jsonl")
@@ -73,7 +73,7 @@ async def test_a_link_is_read_once_there_is_something_behind_it(feed: Path, tmp_
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-async def test_a_file_that_may_not_be_read_is_read_once_it_may(feed: Path) -> None:
+async def test_a_file_without_read_permission_is_read_once_it_has_permission(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n")
     (feed / "a.jsonl").chmod(0)
     async with reading(Directory(feed).producer()) as held:
@@ -83,7 +83,7 @@ async def test_a_file_that_may_not_be_read_is_read_once_it_may(feed: Path) -> No
 
 
 @pytest.mark.parametrize("number", [24, 5, 13, 12])
-async def test_a_file_that_could_not_be_opened_once_is_tried_again(feed: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_failed_to_open_is_retried(feed: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many open files, an input/output error, no permission, no memory: once, and at the second reading once more."""
     opened, failing = os.open, [True]
 
@@ -101,7 +101,7 @@ async def test_a_file_that_could_not_be_opened_once_is_tried_again(feed: Path, n
             assert [raw.data for raw, _ in await held.take(1)] == [b"1"]
 
 
-async def test_a_read_that_fails_is_tried_again_and_nothing_is_lost(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_read_is_retried_without_loss(feed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, fails = os.pread, [False, True, False, True]
 
     def pread(descriptor: int, length: int, offset: int) -> bytes:
@@ -130,7 +130,7 @@ NAMES = [
 ]
 
 
-async def test_names_may_be_any_bytes_and_lanes_are_text(feed: Path) -> None:
+async def test_names_of_any_bytes_have_lanes_in_valid_text(feed: Path) -> None:
     for name in NAMES:
         (feed / os.fsdecode(name)).write_bytes(b"1\n")
     async with reading(Directory(feed).producer()) as held:
@@ -149,7 +149,7 @@ async def test_names_may_be_any_bytes_and_lanes_are_text(feed: Path) -> None:
     assert sorted(os.fsencode(path.name) for path in files_done(feed, "*")) == sorted(NAMES)
 
 
-async def test_a_reader_of_such_names_goes_on_where_it_was(feed: Path) -> None:
+async def test_a_reader_of_names_of_any_bytes_resumes_at_its_position(feed: Path) -> None:
     for name in NAMES:
         (feed / os.fsdecode(name)).write_bytes(b"1\n2\n")
     async with reading(Directory(feed).producer()) as held:
@@ -160,13 +160,13 @@ async def test_a_reader_of_such_names_goes_on_where_it_was(feed: Path) -> None:
     assert {(raw.lane, raw.data) for raw, _ in again} == {(raw.lane, b"2") for raw, _ in items}
 
 
-def test_the_text_of_a_name_can_be_turned_back() -> None:
+def test_the_text_of_a_name_is_reversible() -> None:
     names = [os.fsdecode(bytes([one, two, three])) for one in (1, 92, 120, 255) for two in (92, 10, 195, 120) for three in range(1, 256)]
     assert [name_of(text_of(name)) for name in names] == names
     assert len({text_of(name) for name in names}) == len(names)
 
 
-async def test_the_longest_name_may_come_again_and_again(feed: Path) -> None:
+async def test_the_longest_name_can_be_reused_repeatedly(feed: Path) -> None:
     name = "x" * 248 + ".jsonl"
     async with reading(Directory(feed).producer()) as held:
         for count in range(1, 4):
@@ -177,7 +177,7 @@ async def test_the_longest_name_may_come_again_and_again(feed: Path) -> None:
     assert {path.read_bytes() for path in files_done(feed, "x*")} == {b"1\n", b"2\n", b"3\n"}
 
 
-async def test_a_file_that_cannot_be_moved_is_named_and_moved_once_it_can(feed: Path) -> None:
+async def test_a_file_that_cannot_be_moved_is_named_and_moved_later(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n")
     async with reading(Directory(feed).producer()) as held:
         items = await held.take(1)
@@ -193,7 +193,7 @@ async def test_a_file_that_cannot_be_moved_is_named_and_moved_once_it_can(feed: 
         await until_done(feed, "a.jsonl")
 
 
-async def test_entries_that_vanish_at_any_moment_disturb_nothing(feed: Path) -> None:
+async def test_vanishing_entries_do_not_affect_other_files(feed: Path) -> None:
     async with reading(Directory(feed).producer()) as held:
         for number in range(300):
             (feed / f"{number}.jsonl").touch()

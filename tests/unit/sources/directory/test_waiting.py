@@ -15,7 +15,7 @@ def selected(candidates: list[Candidate], limit: int) -> Selection:
     return selection
 
 
-def test_a_selection_keeps_the_first_of_any_number() -> None:
+def test_a_selection_retains_the_first_candidates() -> None:
     chance = random.Random(9)
     candidates = [Candidate(chance.randrange(50), f"{number:05}") for number in range(30_000)]
     for limit in (100, 5_000, 29_999, 30_000, 40_000):
@@ -25,7 +25,7 @@ def test_a_selection_keeps_the_first_of_any_number() -> None:
         assert (selection.cut is None) == (limit >= len(candidates))
 
 
-def test_what_was_left_out_is_found_by_further_scans_in_order() -> None:
+def test_omitted_candidates_are_read_by_later_scans_in_order() -> None:
     chance = random.Random(8)
     there = [Candidate(chance.randrange(9), f"{number:04}") for number in range(5_000)]
     everything, waiting = sorted(there), Waiting(500)
@@ -45,7 +45,7 @@ def test_what_was_left_out_is_found_by_further_scans_in_order() -> None:
     assert taken == everything
 
 
-def test_what_comes_during_a_scan_that_has_passed_it_is_kept() -> None:
+def test_a_candidate_added_during_a_scan_is_retained() -> None:
     waiting = Waiting(4)
     waiting.end_scan(selected([Candidate(number, f"{number}") for number in range(9)], 4))
     waiting.add(Candidate(50, "late"))
@@ -56,7 +56,7 @@ def test_what_comes_during_a_scan_that_has_passed_it_is_kept() -> None:
     assert [waiting.pop() for _ in range(4)] == [Candidate(0, "0"), Candidate(1, "1"), Candidate(60, "new"), None]
 
 
-def test_what_comes_late_takes_its_place_by_its_time() -> None:
+def test_late_candidates_are_sorted_by_time() -> None:
     waiting = Waiting()
     waiting.end_scan(selected([Candidate(10, "b"), Candidate(30, "d")], 10))
     for late in (Candidate(20, "c"), Candidate(5, "a"), Candidate(20, "c")):
@@ -64,7 +64,7 @@ def test_what_comes_late_takes_its_place_by_its_time() -> None:
     assert [one.file for one in iter(waiting.pop, None)] == ["a", "b", "c", "d"]
 
 
-def test_a_burst_that_is_too_large_is_left_to_a_scan() -> None:
+def test_a_burst_over_the_limit_requires_a_scan() -> None:
     waiting = Waiting(100)
     for number in range(1_000):
         waiting.add(Candidate(number, f"{number}"))

@@ -1,4 +1,4 @@
-"""What the queue in memory promises beyond the source contract."""
+"""Behaviour of the queue in memory beyond the source contract."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def values(items: list[tuple[Any, Any]]) -> list[Any]:
     return [raw.value for raw, _ in items]
 
 
-def test_it_is_named_not_placed(memory: Memory, tmp_path: Path) -> None:
+def test_a_memory_queue_is_identified_by_name_not_by_path(memory: Memory, tmp_path: Path) -> None:
     assert memory.relative_to(Path("/elsewhere")).stream_key() == f"memory:{tmp_path}"
     assert memory.serialize() == ("headrace.sources.memory.upstream.Memory", {"name": str(tmp_path), "lanes": None})
 
 
-async def test_all_that_name_it_share_it(memory: Memory, tmp_path: Path) -> None:
+async def test_memory_queues_with_the_same_name_share_messages(memory: Memory, tmp_path: Path) -> None:
     sent = Memory(str(tmp_path)).send({"n": 1})
     async with reading(memory.producer()) as held:
         (raw, _), *_ = await held.take(1)
     assert (raw.value, raw.lane, raw.position, raw.delivery) == ({"n": 1}, *sent, 1)
 
 
-async def test_one_reader_at_a_time(memory: Memory) -> None:
+async def test_a_memory_queue_has_at_most_one_reader(memory: Memory) -> None:
     memory.send(1)
     async with reading(memory.producer()) as held:
         await held.take(1)
@@ -49,7 +49,7 @@ async def test_one_reader_at_a_time(memory: Memory) -> None:
         assert values(await held.take(1)) == [2]
 
 
-async def test_lanes_by_key_by_name_and_by_turn(tmp_path: Path) -> None:
+async def test_lanes_are_chosen_by_key_by_name_or_round_robin(tmp_path: Path) -> None:
     memory = Memory(str(tmp_path), lanes=2)
     assert memory.send_many(range(4)) == 4
     assert memory.send(4, key="Ada").lane == memory.send(5, key="Ada").lane
@@ -64,7 +64,7 @@ async def test_lanes_by_key_by_name_and_by_turn(tmp_path: Path) -> None:
     memory.clear()
 
 
-def test_a_send_that_cannot_be_sends_nothing(tmp_path: Path) -> None:
+def test_an_invalid_send_stores_no_message(tmp_path: Path) -> None:
     memory = Memory(str(tmp_path), lanes=["eu"])
     with pytest.raises(UsageError):
         memory.send_many([1, b"2"])
@@ -74,7 +74,7 @@ def test_a_send_that_cannot_be_sends_nothing(tmp_path: Path) -> None:
     memory.clear()
 
 
-async def test_it_counts_deliveries_and_keeps_what_was_rejected(memory: Memory) -> None:
+async def test_a_memory_queue_counts_deliveries_and_stores_rejected_messages(memory: Memory) -> None:
     memory.send_many(range(3))
     producer = memory.producer()
     async with reading(producer) as held:
@@ -90,7 +90,7 @@ async def test_it_counts_deliveries_and_keeps_what_was_rejected(memory: Memory) 
         assert held.producer.get_committed("0") == 3
 
 
-async def test_a_producer_that_is_closed_advances_nothing(memory: Memory) -> None:
+async def test_a_closed_producer_does_not_advance(memory: Memory) -> None:
     memory.send(1)
     producer = memory.producer()
     async with opened(producer) as stream:
@@ -100,14 +100,14 @@ async def test_a_producer_that_is_closed_advances_nothing(memory: Memory) -> Non
         await producer.advance([AdvanceItem(payload, AdvanceOutcome(1, 0))])
 
 
-async def test_another_thread_may_send(memory: Memory) -> None:
+async def test_another_thread_can_send(memory: Memory) -> None:
     async with reading(memory.producer()) as held:
         for number in range(20):
             await asyncio.to_thread(memory.send, number)
             assert values(await held.take(1)) == [number]
 
 
-def test_a_reader_whose_loop_is_gone_holds_up_no_sender(memory: Memory) -> None:
+def test_a_reader_with_a_closed_loop_does_not_block_senders(memory: Memory) -> None:
     async def read() -> None:
         stream = memory.producer().open_stream()
         await anext(stream)

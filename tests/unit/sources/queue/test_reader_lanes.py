@@ -1,4 +1,4 @@
-"""A lane for each key: what a message costs, and what is kept of lanes that are done with."""
+"""A lane for each key: the cost of a message, and the pruning of empty lanes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def steps_of_a_message(reader: QueueReader, writer: QueueWriter) -> int:
     return count
 
 
-def test_a_message_costs_the_same_however_many_lanes_there_are(path: Path) -> None:
+def test_the_cost_of_a_message_does_not_depend_on_the_number_of_lanes(path: Path) -> None:
     with QueueWriter(path) as writer, reader_of(path) as reader:
         steps = []
         for count in (10, 5_000):
@@ -83,7 +83,7 @@ def test_a_message_costs_the_same_however_many_lanes_there_are(path: Path) -> No
         assert steps[1] <= steps[0] * 1.5
 
 
-def test_lanes_that_are_empty_are_forgotten_and_no_position_comes_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_lanes_are_dropped_and_positions_are_never_reused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
     seen: set[tuple[str, int]] = set()
     with QueueWriter(path) as writer, reader_of(path) as reader:
@@ -107,9 +107,7 @@ def test_lanes_that_are_empty_are_forgotten_and_no_position_comes_again(path: Pa
             assert not reader._reached
 
 
-async def test_a_lane_with_messages_or_dead_letters_and_one_of_the_layout_is_not_forgotten(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lanes_with_messages_or_dead_letters_and_declared_lanes_are_retained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
     with QueueWriter(path, lanes=2) as writer, reader_of(path) as reader:
         for lane in ("0", "waits", "rejected", "gone"):
@@ -125,7 +123,7 @@ async def test_a_lane_with_messages_or_dead_letters_and_one_of_the_layout_is_not
         assert [raw.lane.partition("@")[0] for raw, _ in await held.take(1)] == ["waits"]
 
 
-def test_a_sender_that_remembers_a_forgotten_lane_does_not_send_into_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_with_a_cached_dropped_lane_does_not_send_to_another_lane(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
     with QueueWriter(path) as old, QueueWriter(path) as new, reader_of(path) as reader:
         old.send({}, lane="a")
@@ -138,7 +136,7 @@ def test_a_sender_that_remembers_a_forgotten_lane_does_not_send_into_another(pat
         assert (sent.lane, sent.position) in found
 
 
-def test_lanes_that_were_empty_before_a_reader_came_are_forgotten_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_that_were_empty_before_the_reader_started_are_dropped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with QueueWriter(path) as writer, reader_of(path) as reader:
         for number in range(50):
             writer.send({}, lane=f"{number}")
@@ -149,7 +147,7 @@ def test_lanes_that_were_empty_before_a_reader_came_are_forgotten_too(path: Path
     assert rows(path, "SELECT name FROM lane") == [("0",)]
 
 
-def test_more_lanes_than_are_looked_at_at_once_are_all_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_lanes_than_one_fetch_reads_are_all_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_reader, "FETCH_LANES", 7)
     with QueueWriter(path) as writer, reader_of(path) as reader:
         assert reader.fetch() == []
@@ -159,7 +157,7 @@ def test_more_lanes_than_are_looked_at_at_once_are_all_read(path: Path, monkeypa
         assert len({message.lane for message in fetched(reader)}) == 60
 
 
-async def test_what_was_sent_with_a_key_before_the_first_reader_is_in_the_lanes_of_the_reader(path: Path) -> None:
+async def test_messages_with_keys_sent_before_the_first_reader_are_in_its_lanes(path: Path) -> None:
     """`headrace send` makes the queue with one lane; the project says how many there are."""
     with QueueWriter(path) as writer:
         for number in range(200):

@@ -1,4 +1,4 @@
-"""What a queue promises beyond the source contract: who may read, lanes and keys, what is counted and kept."""
+"""Behaviour of a queue beyond the source contract: readers, lanes and keys, deliveries, dead letters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def refused(path: Path) -> UpstreamError:
     return caught.value
 
 
-def test_it_is_written_down_as_plain_json(tmp_path: Path) -> None:
+def test_a_queue_is_serialized_as_plain_json(tmp_path: Path) -> None:
     upstream = Queue("orders.queue", lanes=("eu", "us")).relative_to(tmp_path)
     assert upstream.serialize() == (
         "headrace.sources.queue.upstream.Queue",
@@ -63,18 +63,18 @@ def test_it_is_written_down_as_plain_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lanes", [0, -1, [], ["a", "a"], [""], "eu", ["a@b"]])
-def test_lanes_that_cannot_be_are_refused(lanes: Any) -> None:
+def test_invalid_lanes_are_rejected(lanes: Any) -> None:
     with pytest.raises(UpstreamError, match="cannot have the lanes"):
         Queue("orders.queue", lanes)
 
 
-async def test_it_is_made_by_whoever_comes_first(path: Path) -> None:
+async def test_the_first_reader_or_sender_creates_the_queue(path: Path) -> None:
     async with reading(Queue(path).producer()) as held:
         put(path, 3)
         assert values(await held.take(3)) == [0, 1, 2]
 
 
-async def test_one_reader_at_a_time(path: Path) -> None:
+async def test_a_queue_has_at_most_one_reader(path: Path) -> None:
     put(path, 1)
     async with reading(Queue(path).producer()) as held:
         await held.take(1)
@@ -83,7 +83,7 @@ async def test_one_reader_at_a_time(path: Path) -> None:
         await held.take(1)
 
 
-async def test_what_is_no_queue_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_queue_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is not a database, and it is longer than the header of one would be. " * 4)
     (tmp_path / "empty").touch()
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
@@ -97,7 +97,7 @@ async def test_what_is_no_queue_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "hint"), [(99, "newer Headrace"), (2, "start with a new queue")], ids=["newer", "removed"])
-async def test_a_queue_of_another_version_is_refused(path: Path, version: int, hint: str) -> None:
+async def test_a_queue_of_another_version_is_rejected(path: Path, version: int, hint: str) -> None:
     put(path, 1)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
@@ -124,7 +124,7 @@ async def child(script: str, *arguments: str) -> tuple[asyncio.subprocess.Proces
     return process, process.stdout
 
 
-async def test_the_queue_of_a_reader_that_was_killed_may_be_read_at_once_and_deliveries_are_counted(path: Path) -> None:
+async def test_the_queue_of_a_killed_reader_can_be_read_and_deliveries_are_counted(path: Path) -> None:
     put(path, 3)
     for delivery in (1, 2):
         reader, said = await child(READER, str(path))
@@ -140,7 +140,7 @@ async def test_the_queue_of_a_reader_that_was_killed_may_be_read_at_once_and_del
     assert [one.name for one in path.parent.glob("*-reader-*")] == []
 
 
-async def test_a_reader_that_stood_still_past_its_lease_is_replaced_and_can_change_nothing_any_more(path: Path) -> None:
+async def test_a_reader_that_stalls_past_its_lease_is_replaced_and_fenced(path: Path) -> None:
     put(path, 3)
     old = Queue(path).producer()
     async with reading(old) as stood_still:
@@ -159,7 +159,7 @@ async def test_a_reader_that_stood_still_past_its_lease_is_replaced_and_can_chan
         assert values(await held.take(4)) == [0, 1, 2, 3]
 
 
-async def test_a_lease_runs_on_while_the_stream_is_open_and_its_loss_ends_the_stream(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_open_stream_renews_its_lease_and_ends_when_the_lease_is_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_producer, "LEASE_SECONDS", 0.3)
     put(path, 1)
 
@@ -179,7 +179,7 @@ async def test_a_lease_runs_on_while_the_stream_is_open_and_its_loss_ends_the_st
             await held.take(1)
 
 
-async def test_what_was_rejected_is_kept_as_a_dead_letter(path: Path) -> None:
+async def test_a_rejected_message_is_stored_as_a_dead_letter(path: Path) -> None:
     put(path, 4)
     began = datetime.now(UTC)
     producer = Queue(path).producer()
@@ -196,13 +196,13 @@ async def test_what_was_rejected_is_kept_as_a_dead_letter(path: Path) -> None:
         assert values(await held.take(1)) == [3]
 
 
-def test_dead_letters_of_no_queue(path: Path) -> None:
+def test_dead_letters_of_a_missing_queue_are_an_error(path: Path) -> None:
     with pytest.raises(UpstreamError, match="There is no queue"):
         Queue(path).dead_letters()
     assert not path.exists()
 
 
-async def test_only_what_failed_comes_again(path: Path) -> None:
+async def test_only_failed_messages_are_redelivered(path: Path) -> None:
     put(path, 6)
     producer = Queue(path).producer()
     async with reading(producer) as held:
@@ -219,7 +219,7 @@ async def test_only_what_failed_comes_again(path: Path) -> None:
         assert held.producer.get_committed(lane) == 6
 
 
-async def test_a_queue_that_was_made_anew_is_another_one(path: Path) -> None:
+async def test_a_recreated_queue_has_new_lanes(path: Path) -> None:
     put(path, 1)
     async with reading(Queue(path).producer()) as held:
         first = (await held.take(1))[0][0]
@@ -232,7 +232,7 @@ async def test_a_queue_that_was_made_anew_is_another_one(path: Path) -> None:
     assert first.lane.startswith("0@")
 
 
-async def test_a_queue_that_is_taken_away_ends_the_stream_and_refuses_messages(path: Path) -> None:
+async def test_a_moved_queue_ends_the_stream_and_rejects_messages(path: Path) -> None:
     with QueueWriter(path) as queue:
         queue.send(1)
         async with reading(Queue(path).producer()) as held:
@@ -244,7 +244,7 @@ async def test_a_queue_that_is_taken_away_ends_the_stream_and_refuses_messages(p
                 await held.take(1)
 
 
-async def test_no_lane_is_passed_over_however_much_others_have(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_lane_is_starved_by_lanes_with_many_messages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_reader, "FETCH_MESSAGES", 64)
     with QueueWriter(path) as queue:
         for lane in range(10):
@@ -259,7 +259,7 @@ async def test_no_lane_is_passed_over_however_much_others_have(path: Path, monke
     assert max(first.values()) < 640
 
 
-async def test_large_messages_are_fetched_a_few_at_a_time(path: Path) -> None:
+async def test_large_messages_are_fetched_in_small_batches(path: Path) -> None:
     with QueueWriter(path) as queue:
         for number in range(12):
             queue.send([number, "x" * 1_000_000])
@@ -272,7 +272,7 @@ async def test_large_messages_are_fetched_a_few_at_a_time(path: Path) -> None:
     assert max(sizes) <= 5
 
 
-async def test_without_a_pipe_news_come_with_the_next_look(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_pipe_new_messages_are_read_at_the_next_poll(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_producer, "SAFETY", 0.1)
     pipe_of(path).write_text("not a pipe")
     async with reading(Queue(path).producer()) as held:
@@ -283,7 +283,7 @@ async def test_without_a_pipe_news_come_with_the_next_look(path: Path, monkeypat
     assert pipe_of(path).read_text() == "not a pipe"
 
 
-async def test_news_do_not_wait_for_the_next_look(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_messages_do_not_wait_for_the_next_poll(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_producer, "SAFETY", 10 * PATIENCE)
     async with reading(Queue(path).producer()) as held:
         for number in range(50):
@@ -311,7 +311,7 @@ async def test_many_lanes_share_a_commit(path: Path) -> None:
     assert len(commits) == 1
 
 
-async def test_an_advance_that_cannot_be_written_raises_and_may_be_tried_again(path: Path) -> None:
+async def test_an_advance_that_cannot_be_written_raises_and_can_be_retried(path: Path) -> None:
     put(path, 3)
     producer = Queue(path).producer()
     async with reading(producer) as held:
@@ -327,7 +327,7 @@ async def test_an_advance_that_cannot_be_written_raises_and_may_be_tried_again(p
         assert values(await held.take(1)) == [2]
 
 
-async def test_a_producer_that_is_closed_advances_nothing(path: Path) -> None:
+async def test_a_closed_producer_does_not_advance(path: Path) -> None:
     put(path, 1)
     producer = Queue(path).producer()
     async with opened(producer) as stream:
@@ -338,7 +338,7 @@ async def test_a_producer_that_is_closed_advances_nothing(path: Path) -> None:
     assert (producer.get_committed(payload.lane), producer.get_lane_end(payload.lane)) == (None, None)
 
 
-async def test_a_reader_that_stands_still_holds_up_no_sender(path: Path) -> None:
+async def test_a_stalled_reader_does_not_block_senders(path: Path) -> None:
     put(path, 1)
     reader, said = await child(READER, str(path))
     assert await said.readline() == b"1\n"

@@ -1,4 +1,4 @@
-"""Sending: what was sent is kept, in order, in the right lane, whoever sends beside it."""
+"""Sent messages are durable, in order and in the right lane, with any number of concurrent senders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def everything(path: Path, count: int) -> dict[str, list[Any]]:
     return dict(lanes)
 
 
-async def test_a_send_says_where_the_message_went(path: Path) -> None:
+async def test_a_send_returns_the_lane_and_the_position(path: Path) -> None:
     with QueueWriter(path) as queue:
         sent = [queue.send({"n": 1}), queue.send({"n": 2}), queue.send({"n": 3}, lane="eu")]
     async with reading(Queue(path).producer()) as held:
@@ -43,7 +43,7 @@ async def test_a_send_says_where_the_message_went(path: Path) -> None:
     assert [one.position for one in sent] == [1, 2, 1]
 
 
-async def test_equal_keys_share_a_lane_and_different_ones_use_all(path: Path) -> None:
+async def test_equal_keys_share_a_lane_and_different_keys_use_all_lanes(path: Path) -> None:
     with QueueWriter(path, lanes=4) as queue:
         assert queue.send_many([{"key": f"k{number % 40}", "n": number} for number in range(400)], key=lambda value: value["key"]) == 400
         queue.send({"key": "k7", "n": 400}, key="k7")
@@ -55,7 +55,7 @@ async def test_equal_keys_share_a_lane_and_different_ones_use_all(path: Path) ->
         assert [value["n"] for value in got] == sorted(value["n"] for value in got)
 
 
-async def test_the_sender_s_key_comes_with_the_message(path: Path) -> None:
+async def test_a_message_has_the_key_of_its_sender(path: Path) -> None:
     with QueueWriter(path) as queue:
         queue.send(1, key="Ada")
         queue.send(2)
@@ -63,13 +63,13 @@ async def test_the_sender_s_key_comes_with_the_message(path: Path) -> None:
         assert [raw.key for raw, _ in await held.take(2)] == ["Ada", None]
 
 
-async def test_without_a_key_the_lanes_take_turns(path: Path) -> None:
+async def test_messages_without_a_key_rotate_over_the_lanes(path: Path) -> None:
     with QueueWriter(path, lanes=3) as queue:
         queue.send_many(range(9))
     assert await everything(path, 9) == {"0": [0, 3, 6], "1": [1, 4, 7], "2": [2, 5, 8]}
 
 
-async def test_named_lanes_take_no_others(path: Path) -> None:
+async def test_a_queue_with_named_lanes_rejects_other_lanes(path: Path) -> None:
     with QueueWriter(path, lanes=["eu", "us"]) as queue:
         queue.send(1, lane="us")
         queue.send(2, key="Ada")
@@ -79,7 +79,7 @@ async def test_named_lanes_take_no_others(path: Path) -> None:
     assert set(await everything(path, 2)) <= {"eu", "us"}
 
 
-async def test_other_lanes_hold_from_then_on_for_every_sender(path: Path) -> None:
+async def test_changed_lanes_apply_to_every_sender(path: Path) -> None:
     with QueueWriter(path) as queue:
         queue.send_many(range(2))
         with QueueWriter(path, lanes=2):
@@ -88,7 +88,7 @@ async def test_other_lanes_hold_from_then_on_for_every_sender(path: Path) -> Non
 
 
 @pytest.mark.parametrize("value", [b"{}", bytearray(b"1"), object(), {1, (2,)} | {object()}, "x" * 1_100_000])
-def test_what_is_no_message_is_refused(path: Path, value: Any) -> None:
+def test_an_invalid_message_is_rejected(path: Path, value: Any) -> None:
     with QueueWriter(path) as queue:
         with pytest.raises(UsageError):
             queue.send(value)
@@ -99,7 +99,7 @@ def test_what_is_no_message_is_refused(path: Path, value: Any) -> None:
         assert queue.send(1).position == 1
 
 
-async def test_whatever_msgspec_writes_may_be_sent_and_ready_text_goes_in_as_it_is(path: Path) -> None:
+async def test_any_value_that_msgspec_encodes_can_be_sent_and_raw_json_is_unchanged(path: Path) -> None:
     @dataclass
     class Order:
         id: int
@@ -110,7 +110,7 @@ async def test_whatever_msgspec_writes_may_be_sent_and_ready_text_goes_in_as_it_
         assert [raw.data for raw, _ in await held.take(3)] == [b'{"id":1}', b'{"id":  2.0}', b"null"]
 
 
-def test_a_writer_that_is_not_open_says_so(path: Path) -> None:
+def test_a_writer_that_is_not_open_raises_an_error(path: Path) -> None:
     queue = QueueWriter(path)
     with pytest.raises(UsageError, match="not open"):
         queue.send(1)
@@ -120,7 +120,7 @@ def test_a_writer_that_is_not_open_says_so(path: Path) -> None:
         queue.send(1)
 
 
-async def test_threads_and_tasks_send_at_once(path: Path) -> None:
+async def test_threads_and_tasks_send_concurrently(path: Path) -> None:
     async with QueueWriter(path) as queue:
         with ThreadPoolExecutor(4) as pool:
             loop = asyncio.get_running_loop()
@@ -132,7 +132,7 @@ async def test_threads_and_tasks_send_at_once(path: Path) -> None:
     assert [value for value in lanes["0"] if 100 <= value < 300] == list(range(100, 300))
 
 
-async def test_a_message_that_is_wrong_spoils_no_other_task_s(path: Path) -> None:
+async def test_an_invalid_message_does_not_affect_messages_of_other_tasks(path: Path) -> None:
     async with QueueWriter(path, lanes=["eu"]) as queue:
         sent = await asyncio.gather(
             queue.asend(1), queue.asend(object()), queue.asend(2, lane="mars"), queue.asend(3), return_exceptions=True
@@ -141,7 +141,7 @@ async def test_a_message_that_is_wrong_spoils_no_other_task_s(path: Path) -> Non
     assert await everything(path, 2) == {"eu": [1, 3]}
 
 
-def test_what_does_not_fit_is_refused_as_a_whole(path: Path) -> None:
+def test_a_batch_that_does_not_fit_on_the_disk_is_rejected_as_a_whole(path: Path) -> None:
     with QueueWriter(path) as queue:
         queue.send(1)
         assert queue._file is not None
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused_as_a_whole(path: Path) -> None:
         assert queue.send(2, lane="new").position == 1
 
 
-def test_a_lane_that_is_used_up_is_refused(path: Path) -> None:
+def test_a_lane_without_free_positions_rejects_messages(path: Path) -> None:
     with QueueWriter(path) as queue:
         queue.send(1)
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -173,7 +173,7 @@ with QueueWriter(sys.argv[1]) as queue:
 """
 
 
-async def test_what_a_sender_had_said_it_sent_is_there_after_it_was_killed(path: Path) -> None:
+async def test_acknowledged_messages_of_a_killed_sender_are_stored(path: Path) -> None:
     sender = await asyncio.create_subprocess_exec(sys.executable, "-c", SENDER, str(path), "a", "1000000", stdout=asyncio.subprocess.PIPE)
     assert sender.stdout is not None
     async with asyncio.timeout(PATIENCE):
@@ -189,7 +189,7 @@ async def test_what_a_sender_had_said_it_sent_is_there_after_it_was_killed(path:
     assert lanes == {"0": [*(["a", number] for number in range(after - 1)), ["b", 0]]}
 
 
-async def test_processes_that_make_the_queue_at_once_and_send_lose_nothing(path: Path) -> None:
+async def test_processes_that_create_the_queue_concurrently_lose_no_messages(path: Path) -> None:
     async def send(name: str) -> int:
         sender = await asyncio.create_subprocess_exec(
             sys.executable, "-c", SENDER, str(path), name, "60", stdout=asyncio.subprocess.DEVNULL

@@ -37,24 +37,24 @@ def failed(words: str, sqlstate: str | None = None, *, gone: bool = False, kind:
         ("54000", ApiRefused),
     ],
 )
-def test_a_state_of_postgresql_is_told_with_what_to_do(state: str, kind: type[HeadraceError]) -> None:
+def test_a_postgresql_state_becomes_an_error_with_a_hint(state: str, kind: type[HeadraceError]) -> None:
     told = explain(failed("…", state), URL)
     assert type(told) is kind
     assert told.hint
 
 
-def test_what_is_our_own_fault_stays_a_traceback() -> None:
+def test_a_defect_of_a_statement_is_not_explained() -> None:
     assert explain(failed("syntax error", "42601"), URL) is None
 
 
-def test_no_password_is_told() -> None:
+def test_errors_and_names_do_not_contain_the_password() -> None:
     assert display_name(URL) == "postgresql://me@db.example:5433/events"
     told = explain(failed('connection failed: "s3cret" is no name', kind="OperationalError"), URL)
     assert isinstance(told, StorageBusy)
     assert "s3cret" not in str(told)
 
 
-def test_what_is_certainly_gone_may_be_tried_again() -> None:
+def test_a_transaction_that_was_certainly_rolled_back_is_recognised() -> None:
     assert is_rolled_back(failed("deadlock", "40P01"))
     assert is_rolled_back(failed("server closed the connection", gone=True))
     assert not is_rolled_back(failed("duplicate key", "23505"))

@@ -1,4 +1,4 @@
-"""When the database counts as one that takes nothing, and when no more."""
+"""The start and the end of an outage, in which the database stores no data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_only_errors_of_the_storage_count() -> None:
     assert outages.current() is None
 
 
-def test_a_full_disk_is_told_until_no_write_has_failed_for_a_while() -> None:
+def test_a_full_disk_is_reported_until_writes_have_succeeded_for_some_time() -> None:
     clock = Clock()
     outages = Outages(clock)
     outages.record_failure(StorageFull("full", hint="make room"))
@@ -39,7 +39,7 @@ def test_a_full_disk_is_told_until_no_write_has_failed_for_a_while() -> None:
     assert outages.current() is None
 
 
-def test_it_lasts_while_nothing_is_written_at_all() -> None:
+def test_an_outage_lasts_while_no_write_is_attempted() -> None:
     clock = Clock()
     outages = Outages(clock)
     outages.record_failure(StorageFull("full"))
@@ -47,7 +47,7 @@ def test_it_lasts_while_nothing_is_written_at_all() -> None:
     assert outages.current() is not None
 
 
-def test_a_database_that_answers_again_is_back_at_once() -> None:
+def test_an_outage_of_a_busy_database_ends_with_the_first_successful_write() -> None:
     outages = Outages(Clock())
     outages.record_failure(StorageBusy("away"))
     assert outages.current() is not None

@@ -49,7 +49,7 @@ class Held:
         assert entered.wait(30)
 
 
-def keep(writer: Writer, n: int) -> Future[int]:
+def insert(writer: Writer, n: int) -> Future[int]:
     def work(connection: Connection) -> int:
         connection.exec_driver_sql("INSERT INTO kept VALUES (?)", (n,))
         return n
@@ -57,41 +57,41 @@ def keep(writer: Writer, n: int) -> Future[int]:
     return writer.submit(work)
 
 
-def kept(engine: Engine) -> list[int]:
+def stored(engine: Engine) -> list[int]:
     with engine.connect() as connection:
         return list(connection.exec_driver_sql("SELECT n FROM kept ORDER BY n").scalars())
 
 
-def test_works_that_wait_together_share_one_commit(writer: Writer, engine: Engine, commits: list[int]) -> None:
+def test_queued_writes_share_one_commit(writer: Writer, engine: Engine, commits: list[int]) -> None:
     held = Held(writer)
-    futures = [keep(writer, n) for n in range(10)]
+    futures = [insert(writer, n) for n in range(10)]
     held.release.set()
     assert [future.result() for future in futures] == list(range(10))
-    assert kept(engine) == list(range(10))
+    assert stored(engine) == list(range(10))
     assert len(commits) == 2
 
 
-def test_a_work_that_fails_leaves_nothing_and_hurts_no_neighbour(writer: Writer, engine: Engine) -> None:
+def test_a_failed_write_is_rolled_back_without_affecting_other_writes(writer: Writer, engine: Engine) -> None:
     def fails(connection: Connection) -> None:
         connection.exec_driver_sql("INSERT INTO kept VALUES (99)")
         raise KeyError("no")
 
     held = Held(writer)
-    before, failing, after = keep(writer, 1), writer.submit(fails), keep(writer, 2)
+    before, failing, after = insert(writer, 1), writer.submit(fails), insert(writer, 2)
     held.release.set()
     assert (before.result(), after.result()) == (1, 2)
     with pytest.raises(KeyError):
         failing.result()
-    assert kept(engine) == [1, 2]
+    assert stored(engine) == [1, 2]
 
 
-def test_items_of_one_collector_are_handed_over_together(writer: Writer) -> None:
+def test_items_of_one_collector_are_passed_in_one_batch(writer: Writer) -> None:
     def collector(connection: Connection, items: Sequence[int]) -> list[tuple[int, int]]:
         return [(item, len(items)) for item in items]
 
     held = Held(writer)
     first = [writer.collect(collector, n) for n in range(3)]
-    between = keep(writer, 1)
+    between = insert(writer, 1)
     last = writer.collect(collector, 3)
     held.release.set()
     assert [future.result() for future in first] == [(0, 3), (1, 3), (2, 3)]
@@ -99,31 +99,31 @@ def test_items_of_one_collector_are_handed_over_together(writer: Writer) -> None
     assert last.result() == (3, 1)
 
 
-def test_whoever_gives_up_waiting_is_passed_over_and_the_writer_lives_on(writer: Writer, engine: Engine) -> None:
+def test_a_cancelled_write_is_skipped_and_the_writer_continues(writer: Writer, engine: Engine) -> None:
     held = Held(writer)
-    given_up = keep(writer, 1)
+    given_up = insert(writer, 1)
     assert given_up.cancel()
     held.release.set()
-    assert keep(writer, 2).result() == 2
-    assert kept(engine) == [2]
+    assert insert(writer, 2).result() == 2
+    assert stored(engine) == [2]
     alone = Held(writer)
-    only = keep(writer, 3)
+    only = insert(writer, 3)
     assert only.cancel()
     alone.release.set()
-    assert keep(writer, 4).result() == 4
+    assert insert(writer, 4).result() == 4
 
 
-def test_closing_finishes_what_is_queued_and_refuses_more(writer: Writer, engine: Engine) -> None:
-    futures = [keep(writer, n) for n in range(300)]
+def test_closing_finishes_queued_writes_and_rejects_new_writes(writer: Writer, engine: Engine) -> None:
+    futures = [insert(writer, n) for n in range(300)]
     writer.close()
     writer.close()
     assert wait(futures, timeout=0).not_done == set()
-    assert kept(engine) == list(range(300))
+    assert stored(engine) == list(range(300))
     with pytest.raises(StorageBusy):
-        keep(writer, 300)
+        insert(writer, 300)
 
 
-def test_while_the_database_is_away_all_that_wait_are_told_at_once(writer: Writer) -> None:
+def test_all_queued_writes_fail_together_while_the_database_is_unavailable(writer: Writer) -> None:
     tries: list[int] = []
 
     def away(connection: Connection) -> None:

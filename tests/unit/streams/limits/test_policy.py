@@ -1,4 +1,4 @@
-"""Bounds."""
+"""Limits of a shared stream manager."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.errors import UsageError
 from headrace.streams.manager import SharedStreamManager
 
 
-def test_bounds_must_make_sense() -> None:
+def test_invalid_limits_are_rejected() -> None:
     unknown: Any = "explode"
     with pytest.raises(UsageError, match="overflow"):
         SharedStreamManager(overflow=unknown)

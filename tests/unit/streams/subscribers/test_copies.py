@@ -1,4 +1,4 @@
-"""What one trigger changes in a raw event no other sees, nor is it spilled or seen again (streams C10)."""
+"""A change that one trigger makes to a raw event is invisible to other triggers, spills and retries (streams C10)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NESTED = {"n": 1, "inside": {"a": [1, {"b": 2}], "t": ([3],)}}
 
 
 @pytest.mark.parametrize("form", ["text", "message", "flat", "nested", "list"])
-async def test_what_one_trigger_changes_no_other_sees(form: str) -> None:
+async def test_changes_by_one_trigger_are_invisible_to_other_triggers(form: str) -> None:
     def value(raw: Any) -> Any:
         return raw.value if isinstance(raw, RawEvent) else raw
 
@@ -96,7 +96,7 @@ def spoil(value: Any) -> None:
 
 
 @given(given_raws=st.lists(raws, min_size=1, max_size=4), readers=st.integers(2, 4))
-def test_readers_that_spoil_what_they_read_see_what_was_published(given_raws: list[Any], readers: int) -> None:
+def test_subscribers_that_change_raw_events_receive_the_published_values(given_raws: list[Any], readers: int) -> None:
     seen: list[Any] = []
 
     class Spoils(Reads):
@@ -117,7 +117,7 @@ def test_readers_that_spoil_what_they_read_see_what_was_published(given_raws: li
     assert sorted(map(repr, seen)) == sorted([*map(repr, given_raws)] * readers)
 
 
-def test_copies() -> None:
+def test_a_copier_makes_deep_copies_of_mutable_values() -> None:
     make = copier(NESTED)
     assert make is not None
     copy = make(NESTED)

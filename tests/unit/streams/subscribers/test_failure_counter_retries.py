@@ -1,4 +1,4 @@
-"""What a trigger fails on comes again later and later, and holds up nothing but its own lane meanwhile."""
+"""A failed raw event is retried after growing waits, and delays only its own lane."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def interleaved(lanes: str, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("queue", [1, 4, 100])
-async def test_a_lane_that_waits_holds_up_neither_the_other_lanes_nor_the_broker(queue: int) -> None:
+async def test_a_waiting_lane_delays_neither_other_lanes_nor_the_broker(queue: int) -> None:
     scene = Scene(interleaved("xy", 20), {"x3": 2}, max_subscriber_queue=queue, retry_wait=LONG)
     await until(lambda: len(of(scene.engine.events, "y")) == 20)
     await until(lambda: len(scene.feed.advanced) == 40)
@@ -95,7 +95,7 @@ async def test_a_lane_that_waits_holds_up_neither_the_other_lanes_nor_the_broker
     await scene.close()
 
 
-async def test_no_outage_of_two_minutes_makes_a_dead_letter() -> None:
+async def test_an_outage_of_two_minutes_causes_no_dead_letter() -> None:
     scene = Scene([("x", "x0")], {"x0": 5})
     begun = scene.now
     while not scene.keeper.letters:
@@ -108,7 +108,7 @@ async def test_no_outage_of_two_minutes_makes_a_dead_letter() -> None:
     await scene.close()
 
 
-async def test_a_lane_that_is_due_comes_again_by_itself() -> None:
+async def test_a_lane_is_retried_when_its_wait_ends() -> None:
     scene = Scene(interleaved("xyz", 10), {"x2": 4, "z5": 3}, clock=asyncio.get_running_loop().time, retry_wait=0.05)
     await until(lambda: len(scene.engine.events) == 30)
     for lane in "xyz":
@@ -118,7 +118,7 @@ async def test_a_lane_that_is_due_comes_again_by_itself() -> None:
     await scene.close()
 
 
-async def test_what_no_backlog_can_keep_is_tried_in_place() -> None:
+async def test_a_raw_event_that_no_backlog_can_store_is_retried_in_place() -> None:
     class Odd:
         pass
 
@@ -131,7 +131,7 @@ async def test_what_no_backlog_can_keep_is_tried_in_place() -> None:
     await scene.close()
 
 
-async def test_a_letter_that_is_redriven_has_all_its_attempts_again() -> None:
+async def test_a_redriven_dead_letter_has_all_its_attempts() -> None:
     scene = Scene([("x", "x0")], {"x0": 8}, retry_wait=0.0)
     await until(lambda: scene.keeper.letters)
     raw = scene.keeper.letters[0].raw
@@ -144,7 +144,7 @@ async def test_a_letter_that_is_redriven_has_all_its_attempts_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_each_lane_stays_in_order_and_whole_whatever_fails_in_it(seed: int) -> None:
+async def test_each_lane_stays_in_order_and_complete_despite_any_failures(seed: int) -> None:
     chance = random.Random(seed)
     lanes = "abcdefgh"[: chance.randint(1, 8)]
     items = [(lane, f"{lane}{n}") for n in range(60) for lane in lanes if chance.random() < 0.9]
@@ -182,7 +182,7 @@ async def test_each_lane_stays_in_order_and_whole_whatever_fails_in_it(seed: int
     await scene.close()
 
 
-def test_waits_grow_and_are_spread() -> None:
+def test_waits_grow_with_jitter() -> None:
     chance = random.Random(1)
     waits = [[retry_wait(failures, 5, 250.0, chance) for _ in range(1000)] for failures in range(1, 5)]
     assert set(waits[0]) == {0.0}

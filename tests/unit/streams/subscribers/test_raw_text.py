@@ -12,18 +12,18 @@ from headrace.triggers.raw_event import Message, RawEvent
 
 
 @pytest.mark.parametrize("raw", [{"a": [1, 2.5, None, True, "ü\u0000"]}, "text", 7, None, []])
-def test_json_values_come_back_as_they_were(raw: Any) -> None:
+def test_json_values_are_restored_unchanged(raw: Any) -> None:
     assert from_text(to_text(raw), "x", 3) == raw
 
 
-def test_a_raw_event_comes_back_with_its_place() -> None:
+def test_a_raw_event_is_restored_with_its_lane_and_position() -> None:
     text = to_text(RawEvent(b'{"a":1}', "x", 3))
     assert text == '{"a":1}'
     back = from_text(text, "y", 4)
     assert (back.data, back.lane, back.position, back.value) == (b'{"a":1}', "y", 4, {"a": 1})
 
 
-def test_what_no_text_has_is_replaced() -> None:
+def test_invalid_characters_are_replaced() -> None:
     assert to_text(RawEvent(b"\xff\0", "x", 1)) == "\N{REPLACEMENT CHARACTER}" * 2
 
 
@@ -32,7 +32,7 @@ headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size
 
 
 @given(key=keys, headers=headers, timestamp_ms=st.none() | st.integers(-(2**63), 2**63 - 1), delivery=st.none() | st.integers(1, 9))
-def test_a_message_comes_back_with_its_metadata(
+def test_a_message_is_restored_with_its_metadata(
     key: str | None, headers: tuple[tuple[str, bytes | None], ...], timestamp_ms: int | None, delivery: int | None
 ) -> None:
     message = Message(b'{"a":\n1}', "x", 3, key, delivery, headers, timestamp_ms)
@@ -47,7 +47,7 @@ def test_a_message_comes_back_with_its_metadata(
 
 
 @given(begin=st.sampled_from(["\x1d", "\x1e"]), rest=st.text(max_size=20) | st.just("{}\nx") | st.just('{"key":1}\nx'))
-def test_a_malformed_raw_event_that_begins_with_a_mark_comes_back_unchanged(begin: str, rest: str) -> None:
+def test_a_malformed_raw_event_that_begins_with_a_mark_is_restored_unchanged(begin: str, rest: str) -> None:
     data = (begin + rest).replace("\0", "0").encode(errors="replace")
     back = from_text(to_text(RawEvent(data, "x", 1)), "x", 1)
     assert isinstance(back, RawEvent)
@@ -59,7 +59,7 @@ def test_a_stored_text_whose_metadata_cannot_be_read_is_the_raw_event() -> None:
 
 
 @pytest.mark.parametrize("raw", [object(), (1, 2), b"bytes", {1: 2}])
-def test_what_is_not_json_is_refused_and_shown_as_it_prints(raw: Any) -> None:
+def test_a_value_that_is_not_json_is_rejected_and_its_preview_is_its_repr(raw: Any) -> None:
     with pytest.raises(MalformedEvent, match="cannot be kept"):
         to_text(raw)
     assert preview(raw) == repr(raw)

@@ -1,4 +1,4 @@
-"""Registered, not online: who is away misses nothing, gets nothing twice, and holds up nobody."""
+"""A registered subscriber that is offline misses no raw event, receives none twice, and delays no other subscriber."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scene:
         assert not other_tasks()
 
 
-async def test_who_subscribes_late_gets_what_it_missed_and_then_the_rest() -> None:
+async def test_a_late_subscriber_receives_missed_raw_events_before_live_ones() -> None:
     scene = Scene(1, 2, items=range(3))
     first, late = scene.engine(1), scene.engine(2)
     first.start()
@@ -57,7 +57,7 @@ async def test_who_subscribes_late_gets_what_it_missed_and_then_the_rest() -> No
     await scene.close()
 
 
-async def test_several_who_are_away_share_one_spill() -> None:
+async def test_offline_subscribers_share_one_spill() -> None:
     scene = Scene(1, 2, 3, items=["a"])
     one = scene.engine(1)
     one.start()
@@ -69,7 +69,7 @@ async def test_several_who_are_away_share_one_spill() -> None:
     await scene.close()
 
 
-async def test_a_spill_is_owed_until_it_is_confirmed_and_the_poll_pauses_where_nothing_can_be_stored() -> None:
+async def test_a_spill_is_owed_until_it_is_confirmed_and_pauses_the_poll() -> None:
     scene = Scene(1, 2, items=range(10), auto=False, max_outstanding=4)
     one = scene.engine(1)
     one.start()
@@ -84,7 +84,7 @@ async def test_a_spill_is_owed_until_it_is_confirmed_and_the_poll_pauses_where_n
     await scene.close()
 
 
-async def test_who_leaves_and_comes_back_goes_on_where_it_was() -> None:
+async def test_a_returning_subscriber_resumes_at_its_position() -> None:
     class Waits(Reads):
         gate = asyncio.Event()
 
@@ -112,7 +112,7 @@ async def test_who_leaves_and_comes_back_goes_on_where_it_was() -> None:
     await scene.close()
 
 
-async def test_a_burst_spills_delays_nobody_and_comes_in_order() -> None:
+async def test_a_burst_is_spilled_without_delay_and_delivered_in_order() -> None:
     class Slow(Reads):
         async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
             async for raw in stream:
@@ -133,7 +133,7 @@ async def test_a_burst_spills_delays_nobody_and_comes_in_order() -> None:
     await scene.close()
 
 
-async def test_one_that_is_stuck_is_failed_and_gets_the_same_again() -> None:
+async def test_a_stuck_subscriber_fails_and_receives_the_same_raw_event() -> None:
     class Sticks(Reads):
         stuck = 0
 
@@ -160,7 +160,7 @@ async def test_one_that_is_stuck_is_failed_and_gets_the_same_again() -> None:
     await scene.close()
 
 
-async def test_one_that_times_out_too_often_at_one_raw_event_goes_on_with_the_next() -> None:
+async def test_a_subscriber_that_times_out_too_often_continues_with_the_next_raw_event() -> None:
     class Sticks(Reads):
         async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
             async for raw in stream:
@@ -199,7 +199,7 @@ class Raises(Reads):
 
 
 @pytest.mark.parametrize("queue", [100, 1])
-async def test_a_filter_that_raises_gets_the_raw_event_again(queue: int) -> None:
+async def test_a_filter_that_raises_receives_the_same_raw_event(queue: int) -> None:
     scene = Scene(1, items=range(5), kind=Raises, max_subscriber_queue=queue)
     engine = scene.engine(1, times=3)
     engine.start()
@@ -212,7 +212,7 @@ async def test_a_filter_that_raises_gets_the_raw_event_again(queue: int) -> None
 
 
 @pytest.mark.parametrize("backlog", [False, True])
-async def test_a_poison_event_becomes_a_dead_letter_and_the_trigger_goes_on(backlog: bool) -> None:
+async def test_a_poison_event_becomes_a_dead_letter_and_the_trigger_continues(backlog: bool) -> None:
     scene = Scene(1, 2, items=range(4), kind=Raises, auto=backlog, max_attempts=3)
     engine, other = scene.engine(1, times=99), Engine(scene.manager, scene.keeper, 2, reads(scene.feed)())
     if backlog:
@@ -240,7 +240,7 @@ async def test_a_poison_event_becomes_a_dead_letter_and_the_trigger_goes_on(back
     await scene.close()
 
 
-async def test_what_a_registered_trigger_refuses_is_kept() -> None:
+async def test_a_raw_event_that_a_registered_trigger_rejects_becomes_a_dead_letter() -> None:
     class Refuses(Reads):
         async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
             async for raw in stream:
@@ -263,7 +263,7 @@ async def test_what_a_registered_trigger_refuses_is_kept() -> None:
     await scene.close()
 
 
-async def test_overflow_fail_spills_and_tells() -> None:
+async def test_overflow_fail_spills_and_fails_the_subscriber() -> None:
     scene = Scene(1, 2, items=range(20), max_subscriber_queue=2, overflow="fail")
     stream = scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY, backlog=scene.keeper.backlog(1))
     other = scene.engine(2)
@@ -278,7 +278,7 @@ async def test_overflow_fail_spills_and_tells() -> None:
     await scene.close()
 
 
-async def test_block_pauses_the_poll_for_who_runs_and_spills_for_who_is_away() -> None:
+async def test_overflow_block_pauses_for_live_subscribers_and_spills_for_offline_ones() -> None:
     scene = Scene(1, 2, items=range(10), max_subscriber_queue=2, overflow="block")
     stream = scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY, backlog=scene.keeper.backlog(1))
     await settle()
@@ -289,7 +289,7 @@ async def test_block_pauses_the_poll_for_who_runs_and_spills_for_who_is_away() -
     await scene.close()
 
 
-async def test_one_that_is_not_registered_still_blocks() -> None:
+async def test_a_full_unregistered_subscriber_pauses_the_poll() -> None:
     scene = Scene(items=range(10), max_subscriber_queue=2)
     scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY)
     quick = Runner(scene.manager, 2, scene.kind())
@@ -301,7 +301,7 @@ async def test_one_that_is_not_registered_still_blocks() -> None:
     await scene.close()
 
 
-async def test_what_was_kept_before_comes_first_and_what_is_put_there_later_comes_then() -> None:
+async def test_backlog_entries_precede_live_raw_events_and_later_entries_follow() -> None:
     scene = Scene(1, items=["live"])
     keeper = scene.keeper
     for number in range(1200):
@@ -321,7 +321,7 @@ async def test_what_was_kept_before_comes_first_and_what_is_put_there_later_come
     await scene.close()
 
 
-async def test_what_waits_for_its_confirmation_is_not_read_twice() -> None:
+async def test_an_unconfirmed_backlog_entry_is_not_read_twice() -> None:
     scene = Scene(1, items=[])
     for number in range(5):
         scene.keeper.keep(1, "old", number, f"\x1e{number}")
@@ -342,7 +342,7 @@ async def test_what_waits_for_its_confirmation_is_not_read_twice() -> None:
 
 
 @pytest.mark.parametrize("redriven", [1, 700])
-async def test_a_redriven_letter_older_than_a_spill_in_hand_is_not_passed_over_after_a_fault(redriven: int) -> None:
+async def test_a_redriven_dead_letter_older_than_a_current_spill_is_read_after_a_failure(redriven: int) -> None:
     class FailsAtLast(Reads):
         gate = asyncio.Event()
         failed = False
@@ -405,7 +405,7 @@ async def test_a_trigger_is_added_and_removed_while_the_stream_runs() -> None:
     assert not other_tasks()
 
 
-async def test_a_stream_that_is_handed_over_resolves_nothing() -> None:
+async def test_a_stream_that_is_handed_over_resolves_no_raw_events() -> None:
     scene = Scene(1, 2, items=["a"], auto=False)
     scene.engine(1).start()
     await until(lambda: scene.keeper.spills)
@@ -448,7 +448,7 @@ async def test_declared_and_registered_triggers_share_a_stream() -> None:
     await scene.close()
 
 
-async def test_what_cannot_be_text_is_a_dead_letter_for_who_is_away() -> None:
+async def test_a_raw_event_without_a_text_is_a_dead_letter_of_offline_subscribers() -> None:
     raw = object()
     scene = Scene(1, 2, items=[raw])
     one = scene.engine(1)
@@ -461,12 +461,12 @@ async def test_what_cannot_be_text_is_a_dead_letter_for_who_is_away() -> None:
     await scene.close()
 
 
-async def test_nobody_registers_without_a_sink_that_spills() -> None:
+async def test_registration_requires_a_sink_that_spills() -> None:
     with pytest.raises(StreamError, match="sink"):
         SharedStreamManager().register(trigger_ids=[1], key=KEY)
 
 
-async def test_fault_where_nobody_is_registered_is_leaving() -> None:
+async def test_a_failure_of_an_unregistered_subscriber_unsubscribes_it() -> None:
     manager, feed = SharedStreamManager(), Feed(["a"])
     assert manager.record_failure(trigger_id=1, key=KEY, error=ValueError()) == 0
     runner = Runner(manager, 1, reads(feed)())
@@ -478,7 +478,7 @@ async def test_fault_where_nobody_is_registered_is_leaving() -> None:
     await asyncio.wait({runner.task})
 
 
-async def test_settling_is_tried_again() -> None:
+async def test_settling_is_retried() -> None:
     scene = Scene(1, advance_backoff=(0.001, 0.001))
     scene.keeper.keep(1, "old", 1, "\x1e1")
     scene.keeper.backlog(1).troubles = 2
@@ -489,7 +489,7 @@ async def test_settling_is_tried_again() -> None:
     await scene.close()
 
 
-async def test_settling_gives_up_and_reads_nothing_twice() -> None:
+async def test_settling_that_gives_up_causes_no_repeated_reads() -> None:
     scene = Scene(1, advance_backoff=(0.001, 0.001), advance_attempts=2)
     scene.keeper.keep(1, "old", 1, "\x1e1")
     scene.keeper.backlog(1).troubles = 99

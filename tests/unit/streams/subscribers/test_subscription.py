@@ -1,4 +1,4 @@
-"""One subscriber's end: pulling, being cancelled, refusing."""
+"""A subscription: reading, cancellation and rejection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Refuses(Reads):
 
 
 @pytest.mark.parametrize("how", ["here", "wait_for", "task", "thread"])
-async def test_a_filter_rejects_from_wherever_it_runs(how: str) -> None:
+async def test_a_filter_can_reject_from_any_task_or_thread(how: str) -> None:
     manager, feed = SharedStreamManager(), Feed(range(4))
     runner = Runner(manager, 1, type("RefusesFeed", (Refuses,), {"feed": feed, "how": how})())
     await until(lambda: len(feed.advanced) == 4)
@@ -48,7 +48,7 @@ async def test_a_filter_rejects_from_wherever_it_runs(how: str) -> None:
     await runner.leave()
 
 
-async def test_a_reject_outside_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_rejection_outside_an_open_raw_event_has_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
     manager, feed = SharedStreamManager(), Feed(["a"])
     reject_shared_stream_event()
     stream = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
@@ -66,7 +66,7 @@ async def _pull(stream: AsyncIterator[Any]) -> Any:
     return await anext(stream)
 
 
-async def test_what_is_yielded_after_a_reject_binds_to_nothing() -> None:
+async def test_an_event_that_follows_a_rejection_is_not_bound() -> None:
     class Both(Reads):
         async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
             async for raw in stream:
@@ -81,7 +81,7 @@ async def test_what_is_yielded_after_a_reject_binds_to_nothing() -> None:
     await runner.leave()
 
 
-async def test_the_per_event_form() -> None:
+async def test_handle_is_called_for_each_raw_event() -> None:
     class Handles(BaseEventTrigger):
         feed = Feed([0, 1, 2, 3])
 
@@ -103,7 +103,7 @@ async def test_the_per_event_form() -> None:
     await runner.leave()
 
 
-async def test_a_filter_may_be_cancelled_at_any_await() -> None:
+async def test_a_filter_can_be_cancelled_at_any_await() -> None:
     manager = SharedStreamManager()
     feed = Feed()
     stream = manager.subscribe(trigger_id=1, trigger=reads(feed)(), key=KEY)
@@ -116,7 +116,7 @@ async def test_a_filter_may_be_cancelled_at_any_await() -> None:
         await anext(stream)
 
 
-async def test_two_tasks_do_not_pull_from_one_subscription() -> None:
+async def test_two_tasks_cannot_read_the_same_subscription() -> None:
     manager = SharedStreamManager()
     stream = manager.subscribe(trigger_id=1, trigger=reads(Feed())(), key=KEY)
     first = asyncio.create_task(_pull(stream))

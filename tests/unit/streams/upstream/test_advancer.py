@@ -1,4 +1,4 @@
-"""Advancing: in order within a lane, lanes independent, bounded, tried again."""
+"""Advancing: in order within a lane, independent between lanes, bounded, with retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.triggers.stream_log import LogState
 from support.sources.streams import KEY, Engine, Feed, Keeper, Runner, other_tasks, reads, settle, until
 
 
-async def test_lanes_advance_in_order_and_do_not_wait_for_one_another() -> None:
+async def test_lanes_advance_in_order_and_independently() -> None:
     manager, feed = SharedStreamManager(), Feed([("x", 1), ("y", 2), ("x", 3), ("y", 4)])
     feed.hold["x"] = asyncio.Event()
     runner = Runner(manager, 1, reads(feed)())
@@ -39,7 +39,7 @@ async def test_advances_are_bounded() -> None:
     await runner.leave()
 
 
-async def test_an_advance_that_raises_is_tried_again() -> None:
+async def test_an_advance_that_raises_is_retried() -> None:
     manager, feed = SharedStreamManager(advance_backoff=(0.001, 0.001)), Feed(["a"])
     feed.failures[None] = 2
     runner = Runner(manager, 1, reads(feed)())
@@ -77,7 +77,7 @@ async def test_an_advance_of_a_fenced_reader_ends_the_stream_without_a_repetitio
     await runner.leave()
 
 
-async def test_an_advance_that_hangs_is_cancelled_and_tried_again() -> None:
+async def test_an_advance_that_hangs_is_cancelled_and_retried() -> None:
     manager, feed = (
         SharedStreamManager(advance_timeout=0.02, advance_backoff=(0.001, 0.001), advance_attempts=99),
         Feed([("x", 1), ("y", 2)]),
@@ -96,7 +96,7 @@ async def test_an_advance_that_hangs_is_cancelled_and_tried_again() -> None:
     await runner.leave()
 
 
-async def test_lanes_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lanes_that_hang_do_not_delay_other_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advancer, "SLOW_SECONDS", 0.01)
     manager, feed = SharedStreamManager(max_advances=4), Feed((lane, 1) for lane in range(4))
     feed.hold = {lane: asyncio.Event() for lane in range(4)}
@@ -111,7 +111,7 @@ async def test_lanes_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.Mon
     await runner.leave()
 
 
-async def test_twenty_failures_lose_nothing() -> None:
+async def test_twenty_failed_advances_lose_no_raw_events() -> None:
     manager, feed = SharedStreamManager(advance_backoff=(0.0001, 0.001), advance_attempts=21), Feed(range(50))
     feed.failures[None] = 20
     runner = Runner(manager, 1, reads(feed)())
@@ -121,7 +121,7 @@ async def test_twenty_failures_lose_nothing() -> None:
     await runner.leave()
 
 
-async def test_stopping_waits_for_what_hangs_no_longer_than_it_may() -> None:
+async def test_stopping_waits_for_a_hanging_producer_up_to_close_timeout() -> None:
     class Hangs(Feed):
         async def aclose(self) -> None:
             await super().aclose()
@@ -188,7 +188,7 @@ async def test_custody_is_recorded_before_the_broker_is_advanced() -> None:
     await manager.stop_all()
 
 
-async def test_marks_are_looked_up_once_for_each_lane_and_many_at_a_time() -> None:
+async def test_marks_are_requested_once_for_each_lane_and_in_batches() -> None:
     lanes = [f"lane {number}" for number in range(300)]
     recorder, keeper, feed = Recorder(), Keeper(), Feed((lane, position) for position in (1, 2) for lane in lanes)
     manager = keeper.manager = SharedStreamManager(sink=keeper, recorder=recorder)
@@ -201,7 +201,7 @@ async def test_marks_are_looked_up_once_for_each_lane_and_many_at_a_time() -> No
     await manager.stop_all()
 
 
-async def test_a_lane_whose_mark_is_not_found_out_is_not_advanced() -> None:
+async def test_a_lane_whose_mark_cannot_be_read_is_not_advanced() -> None:
     class Refuses(Recorder):
         async def marks(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
             raise ConnectionError("no")
@@ -229,7 +229,7 @@ async def read_to_the_end(recorder: Recorder, feed: Feed) -> None:
     [(2, 5, 5), (2, None, 2), (2, 1, 2), (2, 6, 2), (2, 9, 2), (None, 5, None)],
     ids=["ahead of the recorder", "unknown", "behind the recorder", "of a raw event that comes", "after it", "of a lane without recorder"],
 )
-async def test_a_lane_that_the_upstream_has_as_done_past_the_books_begins_with_a_gap(
+async def test_a_lane_committed_beyond_its_receipts_begins_with_a_gap(
     recorded: int | None, committed: int | None, after: int | None
 ) -> None:
     class Ahead(Feed):
@@ -244,7 +244,7 @@ async def test_a_lane_that_the_upstream_has_as_done_past_the_books_begins_with_a
     assert (recorder.receipts[0].after, sum(receipt.read for receipt in recorder.receipts)) == (after, 2)
 
 
-async def test_a_committed_position_that_cannot_be_told_holds_nothing_up() -> None:
+async def test_an_unavailable_committed_position_does_not_delay_the_lane() -> None:
     class Raises(Feed):
         def get_committed(self, lane: Hashable) -> int | None:
             raise ValueError("no")

@@ -47,7 +47,7 @@ async def test_the_fast_path_has_the_same_shape_and_no_acks() -> None:
     assert not other_tasks()
 
 
-async def test_one_that_hangs_fails_and_the_others_go_on() -> None:
+async def test_a_subscriber_that_hangs_fails_and_other_subscribers_continue() -> None:
     """Streams B8: it held up all others for ever, once its queue was full."""
 
     class Plain(BaseEventTrigger):

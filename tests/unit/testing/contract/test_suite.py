@@ -1,4 +1,4 @@
-"""The contract suite as authors of upstreams use it: from the guide, without a plugin of pytest, and on brokers that break the contract."""
+"""The contract suite as upstream authors use it: from the guide, without pytest plugins, and on faulty brokers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_upstream_of_the_guide_fulfils_the_contract(folder: Path) -> None:
     assert (code, "27 passed" in output) == (0, True), output
 
 
-def test_the_producer_of_the_guide_on_triggers_fulfils_the_contract(tmp_path: Path) -> None:
+def test_the_producer_of_the_guide_to_triggers_fulfils_the_contract(tmp_path: Path) -> None:
     write_my_broker(tmp_path)
     code, output = run(tmp_path)
     assert (code, "failed" in output) == (0, False), output
@@ -111,7 +111,7 @@ def test_tests_of_missing_promises_are_skipped(folder: Path) -> None:
     assert "passed" not in output
 
 
-def test_without_pytest_the_error_says_what_to_install() -> None:
+def test_without_pytest_the_error_names_the_package_to_install() -> None:
     script = "import sys; sys.modules['pytest'] = None\nfrom headrace.testing import SourceContract"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ran.stderr.splitlines()[-1] == (

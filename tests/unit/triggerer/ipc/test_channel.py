@@ -1,4 +1,4 @@
-"""Two ends of a socket: calls are answered, errors arrive as what they were, and whoever sends too much waits."""
+"""Two ends of a socket: calls are answered, errors arrive with their class, and a sender waits for a slow receiver."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_a_sender_waits_for_a_slow_reader() -> None:
         await sending
 
 
-async def test_receive_ends_when_the_other_side_closes() -> None:
+async def test_receive_ends_when_the_peer_closes() -> None:
     async with links() as (runner, supervisor):
         await runner.send(Report(b"last words"))
         runner.close()
@@ -122,6 +122,6 @@ async def test_receive_ends_when_the_other_side_closes() -> None:
         await supervisor.send(CallSucceeded(1, b""))
 
 
-def test_the_most_precise_kind_is_named() -> None:
+def test_the_most_specific_error_class_is_named() -> None:
     assert failed(1, Fenced("x")).kind == "Fenced"
     assert failed(1, ApiRefused("x")).kind == "ApiRefused"

@@ -1,4 +1,4 @@
-"""Supervisor and runner understand each other, however the bytes are cut."""
+"""Supervisor and runner exchange messages, however their bytes are split."""
 
 from __future__ import annotations
 

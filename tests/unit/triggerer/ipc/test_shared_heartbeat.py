@@ -1,4 +1,4 @@
-"""The heartbeat shows whose code runs, also in what that started, and nothing between."""
+"""The heartbeat names the trigger whose code runs, also in tasks that the trigger started, and no trigger in between."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_the_heartbeat_beats_while_the_loop_turns() -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_triggers_that_are_busy_in_turn_block_nothing() -> None:
+async def test_each_step_of_a_busy_trigger_counts_as_a_beat() -> None:
     heartbeat = SharedHeartbeat()
 
     async def busy() -> None:
@@ -43,7 +43,7 @@ async def test_triggers_that_are_busy_in_turn_block_nothing() -> None:
     assert heartbeat.beats == 5
 
 
-async def test_what_a_trigger_starts_is_the_trigger_s() -> None:
+async def test_a_task_that_a_trigger_starts_counts_as_the_trigger() -> None:
     heartbeat = SharedHeartbeat()
     heartbeat.start()
     seen: list[int | None] = []

@@ -1,4 +1,4 @@
-"""What is taken next: in order, bounded, and a spill only after all that is older than it."""
+"""The next batch of the outbox: in order, bounded, and a spill only after all older items."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_taken_items_are_pending_until_the_next_take() -> None:
     asking.cancel()
 
 
-async def test_a_receipt_comes_first() -> None:
+async def test_a_receipt_precedes_other_items() -> None:
     outbox = filled([spill(1), event(1)])
     receipt = Receipt(stream="s", lane="l", after=None, last=1, read=1, owed=[1])
     outbox.put_first(OutboxItem(receipt))

@@ -1,4 +1,4 @@
-"""How much is in memory while nothing can be stored: bounded in bytes, whatever the messages' size (streams B11)."""
+"""Memory while no event can be stored: bounded in bytes, for any size of message (streams B11)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_one_message_larger_than_the_budget_passes_alone() -> None:
     await manager.stop_all()
 
 
-async def test_a_stream_at_its_limit_leaves_capacity_for_another() -> None:
+async def test_a_stream_at_its_limit_leaves_capacity_for_other_streams() -> None:
     budget = MemoryBudget(8 * MIB)
     manager, outbox = manager_and_outbox(budget)
     stuck, other = Big(line, 100_000), Big(line, 100_000, "y")

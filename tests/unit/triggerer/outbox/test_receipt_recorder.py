@@ -1,4 +1,4 @@
-"""Receipts travel with what triggers fired, and each waits until its own is durable."""
+"""Receipts are sent with the events of the triggers, and each caller waits until its own receipt is durable."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_a_refused_receipt_does_not_affect_others() -> None:
         await books.record(receipt("c", 1, 1))
 
 
-async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_other_callers() -> None:
     api = Api()
     api.go.clear()
     async with recording(api) as (books, _):

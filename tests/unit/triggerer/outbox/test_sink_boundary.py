@@ -1,4 +1,4 @@
-"""One raw event, one trigger event, one exception: whatever it is like, it is stored or told by itself, and raises nothing."""
+"""Any raw event, trigger event or exception is stored or reported on its own, and the sink raises no error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ODD_IDS = ['"a\\u0000b"', "1" * 4_299, "9" * 4_000, '"' + "x" * 5_000 + '"', '""
 
 
 @pytest.mark.parametrize("id", ODD_IDS)
-def test_a_raw_event_with_an_odd_id_becomes_an_event_or_its_own_dead_letter(id: str) -> None:
+def test_a_raw_event_with_an_unusual_id_becomes_an_event_or_its_own_dead_letter(id: str) -> None:
     outbox = Outbox()
     sealer(outbox).matched(matched(f'{{"id": {id}}}', BY_ID))
     (pending,) = outbox
@@ -63,12 +63,12 @@ def test_a_raw_event_with_an_odd_id_becomes_an_event_or_its_own_dead_letter(id: 
         assert is_storable(pending.item.id)
 
 
-def test_a_number_that_python_does_not_write_is_a_wrong_field() -> None:
+def test_a_number_with_too_many_digits_is_a_wrong_field() -> None:
     answer = extract_event(BY_ID, {"id": 10**5_000}, b"{}", [7], EventOrigin("stream", "lane", 3))
     assert answer == ("wrong_field", "The event's $.id is not a number of at most 4,300 digits.")
 
 
-def test_a_field_that_is_there_and_of_another_type_is_a_wrong_field() -> None:
+def test_a_field_of_a_wrong_type_is_a_wrong_field() -> None:
     outbox = Outbox()
     sealer(outbox).matched(matched('{"id": []}', BY_ID))
     sealer(outbox).matched(matched("{}", BY_ID))
@@ -114,7 +114,7 @@ def test_a_refused_item_has_one_dead_letter_per_envelope_and_spill() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a\0b", "\ud800", "x" * 1_001, "\u4e2d" * 1_000, "\U0001f600" * 999, "a\udcff" * 400])
-def test_every_text_has_an_id_of_its_own(text: str) -> None:
+def test_every_text_has_a_distinct_storable_id(text: str) -> None:
     assert is_id(storable_id(text))
     assert is_id(storable_id(text, 200, 300), 200, 300)
     assert storable_id(text) != storable_id(text + "1")
@@ -210,7 +210,7 @@ ODD_EVENTS = {
 
 
 @pytest.mark.parametrize("name", ODD_EVENTS)
-async def test_an_odd_trigger_event_becomes_its_own_dead_letter(name: str) -> None:
+async def test_an_unserializable_trigger_event_becomes_its_own_dead_letter(name: str) -> None:
     outbox = Outbox()
     assert await run_alone(Own(ODD_EVENTS[name]), outbox) == TurnEnd()
     (letter,) = letters(outbox)

@@ -1,4 +1,4 @@
-"""The trace that an upstream gives goes into the event."""
+"""The trace of a raw event is stored with its event."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Kept(Outbox):
 
 
 @pytest.mark.parametrize(("value", "trace"), [({"traceparent": GIVEN}, GIVEN), ({"traceparent": "forged\n"}, None), ({}, None)])
-async def test_a_valid_traceparent_is_carried(value: dict[str, str], trace: str | None) -> None:
+async def test_a_valid_traceparent_is_stored_with_the_event(value: dict[str, str], trace: str | None) -> None:
     outbox = Kept()
     sealer = OutboxSink(outbox, lambda seq: None, lambda key, ids, error: None, lambda key, who, error: None)
     raw = RawEvent(msgspec.json.encode(value), "lane", 3)

@@ -1,4 +1,4 @@
-"""Subscriber sets are defined once, as differences, in steps of bounded size; one that the api has merged is defined anew."""
+"""Subscriber sets are defined once, as differences, in requests of bounded size, and again after the API merged them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def subscriber_sets(api: Api) -> SubscriberSets:
     return SubscriberSets(cast(TriggererApi, api))
 
 
-def test_the_digest_of_a_difference_is_that_of_the_set() -> None:
+def test_the_digest_of_a_difference_equals_the_digest_of_the_set() -> None:
     whole = subscriber_set_digest(range(1_000))
     assert subscriber_set_digest([7, 1_000], [5], subscriber_set_digest(set(range(1_000)) - {7})) == subscriber_set_digest(
         (set(range(1_001))) - {5}
@@ -55,7 +55,7 @@ def test_the_digest_of_a_difference_is_that_of_the_set() -> None:
     assert subscriber_set_digest([], [1, 2], subscriber_set_digest([2, 1])) == 0
 
 
-async def test_a_subscriber_set_costs_its_difference_from_the_previous() -> None:
+async def test_a_subscriber_set_is_defined_by_its_difference_from_the_previous_set() -> None:
     api = Api()
     made = subscriber_sets(api)
     many = tuple(range(1, 2 * MAX_MEMBERS + 2))

@@ -1,4 +1,4 @@
-"""What was fired is stored whatever the api does: transient trouble keeps it, a refusal is narrowed down to its cause."""
+"""Events are stored despite failures of the API: transient failures are retried, and a rejection is narrowed down to its cause."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_a_fenced_job_stops_uploading() -> None:
     assert ledger.owed == {0}
 
 
-async def test_a_fenced_item_stays_owed_and_the_others_are_confirmed() -> None:
+async def test_a_fenced_item_stays_owed_and_other_items_are_confirmed() -> None:
     class HalfFenced:
         async def store(self, batch: EventBatch) -> BatchStored:
             return BatchStored(events=["fenced" if event.id == "e1" else "stored" for event in batch.events], dead_letters=[])
@@ -247,14 +247,14 @@ def failing(item: Item) -> Exception | None:
     return ApiUnavailable("it failed", status=500) if getattr(item, "payload", "") == "poison" else None
 
 
-async def test_an_item_that_the_api_fails_on_becomes_its_own_dead_letter_and_the_others_are_stored() -> None:
+async def test_an_item_that_the_api_fails_on_becomes_a_dead_letter_and_others_are_stored() -> None:
     api = PickyApi(failing)
     ledger = await upload(api, [item(number, "poison" if number in {7, 40} else "{}") for number in range(60)])
     assert {letter.position for letter in api.letters()} == {7, 40} == ledger.rejected
     assert len([one for one in api.stored if isinstance(one, EventItem)]) == 58
 
 
-async def test_an_api_that_fails_on_everything_is_waited_for_and_no_event_becomes_a_dead_letter() -> None:
+async def test_an_api_that_fails_on_all_items_is_retried_without_dead_letters() -> None:
     api = PickyApi(lambda _: None, broken=100)
     ledger = await upload(api, [item(number) for number in range(60)])
     assert len(api.stored) == 60
@@ -262,7 +262,7 @@ async def test_an_api_that_fails_on_everything_is_waited_for_and_no_event_become
     assert not ledger.rejected
 
 
-async def test_a_foreign_server_at_the_apis_address_is_waited_for() -> None:
+async def test_a_foreign_server_at_the_address_of_the_api_is_retried() -> None:
     answers = [ApiError("It answered, but not as a Headrace api does.")] * 5
     api = PickyApi(lambda _: answers.pop() if answers else None)
     await upload(api, [item(number) for number in range(3)])
@@ -285,7 +285,7 @@ async def test_a_refused_dead_letter_is_stored_in_its_short_form() -> None:
     assert len({letter.id for letter in api.letters()}) == 3
 
 
-async def test_a_spill_that_is_refused_becomes_a_dead_letter_of_its_triggers() -> None:
+async def test_a_refused_spill_becomes_a_dead_letter_of_its_triggers() -> None:
     api = PickyApi(lambda item: ApiRefused("too large") if isinstance(item, SpillItem) else None)
     spill = SpillItem(stream="u", lane="l", position=3, raw="x" * 100_000, triggers=[7, 8])
     ledger = await upload(api, [OutboxItem(spill, 0)])
@@ -325,7 +325,7 @@ async def test_fenced_items_are_stored_before_later_items() -> None:
     assert stored == [f"e{number}" for number in range(6)]
 
 
-async def test_a_spill_waits_for_a_fenced_one_of_its_trigger_and_others_do_not() -> None:
+async def test_a_spill_waits_only_for_fenced_spills_of_its_trigger() -> None:
     leases = Leases()
     leases.update({7: 1, 8: 1})
     stored: list[int | None] = []
@@ -399,7 +399,7 @@ async def test_events_are_stored_while_spills_are_in_flight() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_no_spill_is_durable_before_older_items_whatever_the_api_does(seed: int) -> None:
+async def test_no_spill_is_durable_before_older_items_despite_api_failures(seed: int) -> None:
     chance = random.Random(seed)
     durable: list[int] = []
 

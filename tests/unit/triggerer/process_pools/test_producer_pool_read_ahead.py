@@ -1,4 +1,4 @@
-"""What producers in processes of their own read ahead counts in the memory of the triggerer."""
+"""The read-ahead of producers in separate processes counts in the memory budget of the triggerer."""
 
 from __future__ import annotations
 

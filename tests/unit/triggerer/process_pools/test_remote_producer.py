@@ -1,4 +1,4 @@
-"""A producer in another process is the same to its stream: what it yields, how it is advanced, and what it does wrong."""
+"""A producer in another process behaves for its stream like a local one: its items, its advances and its errors."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ STRANGE = [lambda: 0, {"n": object()}, RawEvent(NO_BYTES, "a", 1), RawEvent(b"{}
 
 
 @pytest.mark.parametrize("raw", STRANGE)
-def test_any_raw_event_arrives(raw: Any) -> None:
+def test_any_raw_event_arrives_unchanged(raw: Any) -> None:
     packed = pack(raw, "a", 1)
     arrived = unpack(msgspec.msgpack.decode(msgspec.msgpack.encode(packed), type=type(packed)))
     assert isinstance(arrived, PackedEvent | dict | RawEvent)

@@ -1,4 +1,4 @@
-"""Which trigger runs where: the one that blocks or ends its process is alone from then on, and nobody loses or repeats anything."""
+"""Assignment of triggers to processes: a trigger that blocks or ends its process is isolated, without loss or repetition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def more(upstream: Memory) -> None:
     upstream.send_many(({"n": n} for n in range(40, 80)), lane="one")
 
 
-async def test_the_others_leave_a_process_that_is_blocked(upstream: Memory, waits: list[int]) -> None:
+async def test_other_triggers_leave_a_blocked_process(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream), workload(2, upstream), watch(3, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
@@ -55,7 +55,7 @@ async def test_the_others_leave_a_process_that_is_blocked(upstream: Memory, wait
     assert api.letters == []
 
 
-async def test_only_a_process_that_a_trigger_of_it_blocks_gets_a_lower_priority(upstream: Memory, waits: list[int]) -> None:
+async def test_only_a_process_blocked_by_its_own_trigger_gets_a_lower_priority(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream), workload(2, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)
@@ -72,7 +72,7 @@ async def test_only_a_process_that_a_trigger_of_it_blocks_gets_a_lower_priority(
         assert cast(LocalProcess, process_of(runner, 2)._process).lowered == 0
 
 
-async def test_a_process_with_one_trigger_gets_a_lower_priority_too(upstream: Memory, waits: list[int]) -> None:
+async def test_a_blocked_process_with_one_trigger_gets_a_lower_priority(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == 40)
@@ -81,7 +81,7 @@ async def test_a_process_with_one_trigger_gets_a_lower_priority_too(upstream: Me
         assert local.lowered == 1
 
 
-async def test_a_trigger_that_ends_its_process_is_alone_from_then_on(upstream: Memory, waits: list[int]) -> None:
+async def test_a_trigger_that_ends_its_process_is_isolated(upstream: Memory, waits: list[int]) -> None:
     api = Api()
     async with running(api, workload(1, upstream), workload(2, upstream)) as runner:
         await until(lambda: len(api.fired(1)) == len(api.fired(2)) == 40)

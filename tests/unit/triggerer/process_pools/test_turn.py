@@ -1,4 +1,4 @@
-"""One turn, in the runner and in its trigger process: what a filter fires counts only for the raw event that the ledger has it at."""
+"""A turn in the runner and in its trigger process: fired events count only for the open raw event of the ledger."""
 
 from __future__ import annotations
 

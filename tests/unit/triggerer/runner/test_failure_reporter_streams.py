@@ -1,4 +1,4 @@
-"""The failure of a stream is told once for all its watches, a bounded number in each call."""
+"""The failure of a stream is reported once for all its watches, with a bounded number of watches in each call."""
 
 from __future__ import annotations
 

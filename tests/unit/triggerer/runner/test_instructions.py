@@ -1,4 +1,4 @@
-"""Instructions that wait are one instruction, which does what they say one after the other."""
+"""Waiting instructions are merged into one instruction that applies them in order."""
 
 from __future__ import annotations
 

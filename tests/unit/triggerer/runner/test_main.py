@@ -1,4 +1,4 @@
-"""The runner's side of giving back: a trigger is said to have stopped when nothing that names it is left to store."""
+"""Release in the runner: a trigger is reported as stopped once no stored or pending item names it."""
 
 from __future__ import annotations
 

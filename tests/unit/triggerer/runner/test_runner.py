@@ -1,4 +1,4 @@
-"""Triggers of one stream run together: one that fails comes back to what it failed on, and a stream that opens again is owed by all."""
+"""Triggers of one stream run together: a failed trigger resumes at its raw event, and all owe answers after a reopening."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a trigger does, in its filter or around it, only that trigger fails."""
+"""An error of a trigger, in its filter or around it, fails only that trigger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop turns while many triggers start or leave: their work is cut into slices."""
+"""The event loop stays responsive while many triggers start or leave: their work is done in slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child process: its priority is lowered alone, and only while it lives; one that is cancelled as it starts leaves nothing behind."""
+"""A child process: only its own priority is lowered, while it runs, and a cancelled start leaves no resources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from headrace.triggerer.supervisor.runner_process import NICENESS, RunnerCommand, RunnerProcess
 
 
-async def test_the_scheduler_prefers_others_to_a_process_of_lower_priority() -> None:
+async def test_lower_priority_raises_the_niceness_of_the_child_only() -> None:
     process = await RunnerProcess.start(RunnerCommand((sys.executable, "-c", "import signal; signal.pause()"), os.environ))
     try:
         before = os.getpriority(os.PRIO_PROCESS, process.pid)
@@ -27,7 +27,7 @@ async def test_the_scheduler_prefers_others_to_a_process_of_lower_priority() -> 
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-async def test_a_start_that_is_cancelled_leaves_no_process_and_no_descriptor(monkeypatch: pytest.MonkeyPatch, *, is_made: bool) -> None:
+async def test_a_cancelled_start_leaves_no_process_and_no_descriptor(monkeypatch: pytest.MonkeyPatch, *, is_made: bool) -> None:
     command = RunnerCommand((sys.executable, "-c", "import signal; signal.pause()"), os.environ)
     make, made = asyncio.create_subprocess_exec, list[asyncio.subprocess.Process]()
 

@@ -1,4 +1,4 @@
-"""Silence is what the runner's loop does, not what happens to whoever listens."""
+"""The stall detector measures the runner's event loop, not the supervisor's delays."""
 
 from __future__ import annotations
 

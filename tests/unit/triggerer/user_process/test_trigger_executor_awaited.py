@@ -1,4 +1,4 @@
-"""A trigger that a task run waits for: one event, whatever happens, and cleaned up only when nothing waits on it."""
+"""A trigger that a task run waits for sends one event, and is cleaned up only when no task run waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trigger process says to its runner has no secrets: only the trigger process knows which secrets it has fetched."""
+"""Messages of a trigger process to its runner contain no secrets: only the trigger process has the fetched secrets."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ async def watched() -> None:
 
 
 @pytest.mark.parametrize("poll", [None, 0.01])
-async def test_a_file_that_is_there_fires_at_once_and_one_that_comes_when_it_comes(tmp_path: Path, poll: float | None) -> None:
+async def test_a_file_trigger_fires_for_an_existing_file_and_for_a_new_file(tmp_path: Path, poll: float | None) -> None:
     path = tmp_path / "answer.json"
     waiting = asyncio.create_task(fired(again(FileTrigger(path, poll=poll))))
     if poll is None:
@@ -68,7 +68,7 @@ async def test_a_file_that_is_there_fires_at_once_and_one_that_comes_when_it_com
     assert await fired(FileTrigger(path)) == [event]
 
 
-async def test_a_file_in_folders_that_are_not_there_yet(tmp_path: Path) -> None:
+async def test_a_file_trigger_waits_for_folders_that_do_not_exist_yet(tmp_path: Path) -> None:
     path = tmp_path / "day" / "hour" / "answer.json"
     waiting = asyncio.create_task(fired(FileTrigger(path)))
     await watched()
@@ -78,7 +78,7 @@ async def test_a_file_in_folders_that_are_not_there_yet(tmp_path: Path) -> None:
     assert len(await waiting) == 1
 
 
-async def test_a_name_that_is_no_text_disturbs_nobody_who_waits_in_that_folder(tmp_path: Path) -> None:
+async def test_names_with_invalid_text_do_not_affect_file_triggers_in_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "answer.json"
     waiting = asyncio.create_task(fired(FileTrigger(path)))
     await watched()
@@ -89,7 +89,7 @@ async def test_a_name_that_is_no_text_disturbs_nobody_who_waits_in_that_folder(t
     assert len(await waiting) == 1
 
 
-async def test_many_wait_in_many_folders_for_one_thread(tmp_path: Path) -> None:
+async def test_one_thread_serves_file_triggers_in_many_folders(tmp_path: Path) -> None:
     paths = [tmp_path / str(n % 60) / f"{n}.json" for n in range(120)]
     for path in paths:
         path.parent.mkdir(exist_ok=True)
@@ -101,7 +101,7 @@ async def test_many_wait_in_many_folders_for_one_thread(tmp_path: Path) -> None:
     assert [events[0].payload["path"] for events in found] == [str(path) for path in paths]
 
 
-async def test_the_folder_may_go_away_and_come_again(tmp_path: Path) -> None:
+async def test_a_file_trigger_continues_after_its_folder_is_recreated(tmp_path: Path) -> None:
     folder = tmp_path / "there"
     folder.mkdir()
     waiting = asyncio.create_task(fired(FileTrigger(folder / "answer")))
@@ -113,7 +113,7 @@ async def test_the_folder_may_go_away_and_come_again(tmp_path: Path) -> None:
     assert len(await waiting) == 1
 
 
-def test_a_relative_path_is_that_of_whoever_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_resolved_where_the_trigger_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert FileTrigger("answer").serialize()[1]["path"] == os.fspath(tmp_path / "answer")
 
@@ -160,14 +160,14 @@ def serving(*answers: tuple[int, str]) -> Iterator[Service]:
             thread.join()
 
 
-async def test_a_service_is_asked_until_its_status_is_the_one() -> None:
+async def test_a_service_is_polled_until_it_has_the_expected_status() -> None:
     with serving((404, "no"), (503, "busy"), (200, '{"rows": 3}')) as service:
         (event,) = await fired(again(HttpStatusTrigger(service.url, interval=0.01)))
         assert event.payload == {"url": service.url, "status": 200, "body": {"rows": 3}}
         assert len(service.seen) == 3
 
 
-async def test_a_service_is_asked_until_its_answer_matches_or_says_that_it_failed() -> None:
+async def test_a_service_is_polled_until_its_response_matches_or_reports_a_failure() -> None:
     states: dict[str, Any] = {"match": {"state": ["done"]}, "fail": {"state": ["killed"]}, "interval": 0.01}
     with serving((200, '{"state": "running"}'), (200, "[]"), (200, '{"state": "done"}')) as service:
         (event,) = await fired(again(HttpStatusTrigger(service.url, **states)))
@@ -177,7 +177,7 @@ async def test_a_service_is_asked_until_its_answer_matches_or_says_that_it_faile
         assert event.type == RUN_FAILED
 
 
-async def test_a_service_that_is_away_is_asked_again() -> None:
+async def test_an_unavailable_service_is_polled_again() -> None:
     with serving((200, "there")) as service:
         url = service.url
     waiting = asyncio.create_task(fired(HttpStatusTrigger(url, interval=0.01)))
@@ -189,7 +189,7 @@ async def test_a_service_that_is_away_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(("login", "sent"), [("", "Bearer secret"), ("me", "Basic bWU6c2VjcmV0")])
-async def test_a_connection_opens_the_service(monkeypatch: pytest.MonkeyPatch, login: str, sent: str) -> None:
+async def test_a_service_is_polled_with_the_password_of_its_connection(monkeypatch: pytest.MonkeyPatch, login: str, sent: str) -> None:
     monkeypatch.setenv("HEADRACE_CONNECTION_CLUSTER", f"http://{login}:secret@somewhere")
     with serving((200, "x" * 2_000_000)) as service:
         (event,) = await fired(HttpStatusTrigger(service.url, connection="cluster", interval=0.01))
@@ -198,7 +198,7 @@ async def test_a_connection_opens_the_service(monkeypatch: pytest.MonkeyPatch, l
         assert "secret" not in json.dumps(HttpStatusTrigger(service.url, connection="cluster").serialize())
 
 
-async def test_moments_that_are_past_fire_at_once_and_others_in_time() -> None:
+async def test_past_times_fire_immediately_and_future_times_when_due() -> None:
     past = datetime(2020, 1, 1, tzinfo=UTC)
     (event,) = await fired(again(DateTimeTrigger(past)))
     assert event.payload == {"moment": "2020-01-01T00:00:00.000000Z"}
@@ -220,13 +220,13 @@ async def test_moments_that_are_past_fire_at_once_and_others_in_time() -> None:
         lambda: DateTimeTrigger("2026-11-21T09:00:00"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_hint(wrong: Any) -> None:
+def test_invalid_arguments_are_rejected_with_a_hint(wrong: Any) -> None:
     with pytest.raises(ProjectError) as refused:
         wrong()
     assert refused.value.hint
 
 
-async def test_headers_stay_with_the_origin_that_they_were_given_for() -> None:
+async def test_headers_are_not_sent_to_another_origin() -> None:
     """The service redirects to itself, then to another port: what authenticates goes along only once."""
     asked: list[tuple[str, str | None, str | None]] = []
 

@@ -13,12 +13,12 @@ def report(counters: str) -> StreamReport:
     return StreamReport.model_validate_json(f'{{"stream": "s", "state": "polling", "counters": {counters}}}')
 
 
-def test_counters_of_another_version_are_ignored_and_missing_ones_are_zero() -> None:
+def test_unknown_counters_are_ignored_and_missing_counters_are_zero() -> None:
     assert report('{"read": 3, "invented_later": 5, "ack_seconds": 0.5}').counters == StreamCounters(read=3, ack_seconds=0.5)
 
 
 @pytest.mark.parametrize("counters", ['{"read": "many"}', '{"read": 1.5}', '{"ack_seconds": NaN}', '{"ack_seconds": 1e999}', "[1]", "null"])
-def test_a_counter_that_is_no_finite_number_is_rejected(counters: str) -> None:
+def test_a_counter_that_is_not_a_finite_number_is_rejected(counters: str) -> None:
     with pytest.raises(ValidationError):
         report(counters)
 
