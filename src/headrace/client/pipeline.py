@@ -40,7 +40,7 @@ class LogPage:
 class PipelineClient(JobClient):
     """The client of a pipeline's driver and of its readers: calls whose response is Arrow, or has pages, or whose request has."""
 
-    def pick(self, seqs: list[tuple[int, int]]) -> pa.Table:
+    def get_by_seq(self, seqs: list[tuple[int, int]]) -> pa.Table:
         """Return the events of the log with these seqs, given as closed ranges; at most 10,000."""
         parts = [LOG_SCHEMA.empty_table()]
         rest = seqs

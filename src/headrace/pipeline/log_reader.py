@@ -104,7 +104,7 @@ class LogReader:
         parts = [LOG_SCHEMA.empty_table()]
         size = 0
         for portion in _portions(ranges_of(seqs)):
-            parts.append(retry_until_stopped(partial(self._client.pick, portion), self._stop, "log"))
+            parts.append(retry_until_stopped(partial(self._client.get_by_seq, portion), self._stop, "log"))
             size += parts[-1].nbytes
             if size > MAX_RUN_BYTES:
                 raise RunTooLarge(
@@ -141,7 +141,7 @@ class LogReader:
         """
         by_seq: dict[int, Link] = {}
         for portion in _portions(ranges_of(np.sort(seqs))):
-            table = retry_until_stopped(partial(self._client.pick, portion), self._stop, "log")
+            table = retry_until_stopped(partial(self._client.get_by_seq, portion), self._stop, "log")
             names = ("seq", "key", "leader_key")
             by_seq |= {seq: Link(key, leader) for seq, key, leader in zip(*(table.column(name).to_pylist() for name in names), strict=True)}
         if len(by_seq) != len(seqs):

@@ -123,7 +123,7 @@ def _begin(connection: Connection, now: int) -> None:
     connection.execute(update(meta).where(meta.c.name == OPENED).values(value=now))
 
 
-def _take_up(connection: Connection, keyring: Keyring, *, discard_secrets: bool) -> None:
+def _check_secrets(connection: Connection, keyring: Keyring, *, discard_secrets: bool) -> None:
     """Check that the keyring has the database's key, or discard the secrets if `discard_secrets` is set."""
     if discard_secrets:
         reset_keyring(connection)
@@ -156,7 +156,7 @@ def open_store(
         with translate_errors(url), writer.begin() as connection:
             ensure_schema(connection, display_name(url), migrate=migrate)
             _begin(connection, now())
-            _take_up(connection, keyring or Keyring(), discard_secrets=discard_secrets)
+            _check_secrets(connection, keyring or Keyring(), discard_secrets=discard_secrets)
     finally:
         readers.dispose()
         writer.dispose()

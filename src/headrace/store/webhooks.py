@@ -20,7 +20,7 @@ from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.ordering.log_feed import LOOKBACK, Progress, feed
 from headrace.store.ordering.scopes import MAX_SLICE_ROWS, WEBHOOK_PREFIX, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
@@ -93,7 +93,7 @@ class Webhooks:
         def work(connection: Connection) -> None:
             changed = connection.execute(update(webhooks).where(webhooks.c.name == name).values(**columns))
             if not changed.rowcount:
-                head = 0 if request.from_beginning else log_head(connection)
+                head = 0 if request.from_beginning else log_end(connection)
                 scope = scope_named(connection, WEBHOOK_PREFIX + name, LOOKBACK, head=head)
                 new = {"name": name, "state": "active", "scope_id": scope, "created": now, "delivered": 0, "failed": 0, "dead": 0}
                 connection.execute(insert(webhooks).values(**new, **columns))
@@ -105,7 +105,7 @@ class Webhooks:
         chosen = select(webhooks, ordering_scopes.c.head).join(ordering_scopes, ordering_scopes.c.id == webhooks.c.scope_id)
         with self._database.reading() as connection:
             rows = connection.execute((chosen if name is None else chosen.where(webhooks.c.name == name)).order_by(webhooks.c.name)).all()
-            head = log_head(connection)
+            head = log_end(connection)
             open_ = select(ordering_events.c.scope_id, func.count()).group_by(ordering_events.c.scope_id)
             waiting = {row[0]: row[1] for row in connection.execute(open_)}
         return [_summary(row, head, waiting.get(row.scope_id, 0)) for row in rows]

@@ -165,7 +165,7 @@ class SharedStreamManager:
         """Pause reading of this stream, and wait until all raw events that were read are advanced, or the stream has ended."""
         self.hold(key)
         if (stream := self._streams.get(key)) is not None:
-            await stream.emptied()
+            await stream.wait_empty()
 
     def record_failure(self, *, trigger_id: int, key: Hashable, error: Exception) -> int:
         """Remove a subscriber whose filter raised. It still owes its raw event, and gets it first when it subscribes again.

@@ -16,7 +16,7 @@ class ReceiptRecorder(Protocol):
         """Return the event log and its number of receipts of the stream. Called before the stream is opened."""
         ...
 
-    async def marks(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
+    async def recorded_offsets(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
         """Return the last recorded position of each lane that has one. Called before the first receipt of a lane."""
         ...
 

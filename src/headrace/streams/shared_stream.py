@@ -259,7 +259,7 @@ class SharedStream:
         while ledger.to_wake:
             self._wake(ledger.to_wake.pop().trigger_id)
 
-    async def emptied(self) -> None:
+    async def wait_empty(self) -> None:
         """Wait until nothing is outstanding, or the stream has ended."""
         await self.flow_control.wait_empty(lambda: self._ended)
 

@@ -173,7 +173,7 @@ async def test_receipts_of_many_triggers_are_recorded_by_their_subscriber_set(cl
     api.store.prune(forget_subscriber_sets)
     await recorder.record(receipts.Receipt("folder", "a", 9, 12, 3, owed, ()))
     uploading.cancel()
-    assert await recorder.marks("folder", ["a", "b"]) == {"a": 12}
+    assert await recorder.recorded_offsets("folder", ["a", "b"]) == {"a": 12}
     with AdminClient(api.url) as admin:
         books = await asyncio.to_thread(admin.read, calls.GET_AUDIT)
     assert books.streams[0].read == 13

@@ -11,7 +11,7 @@ _HANDLERS = {
     calls.GET_BACKLOG: "backlog",
     calls.SETTLE_BACKLOG: "settle",
     calls.COUNT_RECEIPTS: "count_receipts",
-    calls.GET_LANE_OFFSETS: "marks",
+    calls.GET_LANE_OFFSETS: "recorded_offsets",
     calls.DEFINE_SUBSCRIBER_SET: "define_subscriber_set",
     calls.REPORT_FAILURE: "failure",
     calls.REPORT_STREAM_FAILURE: "stream_failure",

@@ -55,7 +55,7 @@ class StoreControl(ApiTwin):
     async def count_receipts(self, wanted: CountReceipts) -> ReceiptCount:
         return self._owner.store.stream_logs.count_receipts(self._owner.job_id, wanted.stream)
 
-    async def marks(self, wanted: FindLaneOffsets) -> LaneOffsets:
+    async def recorded_offsets(self, wanted: FindLaneOffsets) -> LaneOffsets:
         return self._owner.store.receipts.recorded_offsets(self._owner.job_id, wanted.stream, wanted.lanes)
 
     async def define_subscriber_set(self, subscriber_set: SubscriberSetDefinition) -> SubscriberSetDefined:

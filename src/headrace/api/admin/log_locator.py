@@ -18,11 +18,11 @@ from headrace.store.queries.logs import (
     LoggedJob,
     LoggedRun,
     LoggedTrigger,
+    find_runs,
+    find_triggers,
     has_ended,
     job_called,
-    runs_called,
     trigger_names,
-    triggers_called,
     writers_of,
 )
 
@@ -60,7 +60,7 @@ class LogLocator:
     def trigger(self, called: str, job_id: int | None) -> LocalLog | RemoteLog:
         """Return the location of a trigger's log: that of the given job, or of the job that holds it, else the newest local one."""
         with self._store.reading() as connection:
-            trigger = _one(triggers_called(connection, called), called, trigger_names(connection))
+            trigger = _one(find_triggers(connection, called), called, trigger_names(connection))
             target_job_id = trigger.job_id if job_id is None else job_id
             job = None if target_job_id is None else job_called(connection, target_job_id)
         if job_id is not None and job is None:
@@ -76,7 +76,7 @@ class LogLocator:
     def run(self, called: str) -> LocalLog | RemoteLog:
         """Return the location of a run's log. A unique prefix of its id is enough."""
         with self._store.reading() as connection:
-            run = _one_run(runs_called(connection, called), called)
+            run = _one_run(find_runs(connection, called), called)
             jobs = writers_of(connection, run)
             last = None if run.job_id is None else job_called(connection, run.job_id)
         name = run_log_name(run.run_id)

@@ -10,7 +10,7 @@ from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.problems import Refusal
 from headrace.api.routing import route
 from headrace.core.values.moments import moment
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.queries.ordering_scopes import waits_in_sql
 from headrace.store.queries.scopes import waits_of_pipeline
 from headrace.store.queries.status import scope_list
@@ -26,7 +26,7 @@ router = APIRouter(tags=["admin"])
 def scopes(store: StoreOf) -> wire.ScopeList:
     """Return the scopes of pipelines, then those of webhooks and task runs."""
     with store.reading() as connection:
-        return wire.ScopeList(now=moment(store.now()), scopes=scope_list(connection, log_head(connection)))
+        return wire.ScopeList(now=moment(store.now()), scopes=scope_list(connection, log_end(connection)))
 
 
 @route(router, calls.REMOVE_SCOPE)

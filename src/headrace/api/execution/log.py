@@ -93,7 +93,7 @@ def _commits(store: Store, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.
 
 
 @route(router, calls.GET_EVENTS_BY_SEQ, response_class=Response, responses={200: PAGE})
-def pick(body: GetEventsBySeq, store: StoreOf, caller: AnyJob) -> Response:
+def get_by_seq(body: GetEventsBySeq, store: StoreOf, caller: AnyJob) -> Response:
     """Return the events of the log with these seqs, in order of `seq`, as an Arrow IPC stream.
 
     If their payloads are large, the response has the first events only, and a header has the last seq. Request the rest again.

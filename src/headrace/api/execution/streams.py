@@ -27,6 +27,6 @@ def count_receipts(body: CountReceipts, store: StoreOf, caller: Triggerer) -> Re
 
 
 @route(router, calls.GET_LANE_OFFSETS)
-def marks(body: FindLaneOffsets, store: StoreOf, caller: Triggerer) -> Response:
+def recorded_offsets(body: FindLaneOffsets, store: StoreOf, caller: Triggerer) -> Response:
     """Return the last recorded position of each lane that has receipts."""
     return WireResponse(store.receipts.recorded_offsets(caller.job_id, body.stream, body.lanes))

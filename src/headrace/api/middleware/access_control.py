@@ -22,9 +22,9 @@ from headrace.api.middleware.version import DESCRIPTION_PATH, EXECUTION_PREFIX
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 LOGIN = "/login"
-OPEN = frozenset({"/healthz", LOGIN, "/static/page.css", "/static/icon.svg"})
+PUBLIC_PATHS = frozenset({"/healthz", LOGIN, "/static/page.css", "/static/icon.svg"})
 MAX_KNOWN_HOSTS = 100
-HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -121,7 +121,7 @@ class AccessControl:
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """Refuse a page of another site that sends a change through the user's browser."""
-        if scope["method"] in HARMLESS:
+        if scope["method"] in SAFE_METHODS:
             return
         origin = headers.get("origin")
         foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
@@ -129,9 +129,9 @@ class AccessControl:
             raise Refusal(403, "cross-origin", "A page of another site may change nothing here.")
 
     def _check_person(self, scope: Scope, headers: Headers) -> None:
-        if scope["path"] in OPEN:
+        if scope["path"] in PUBLIC_PATHS:
             return
-        if scope["method"] not in HARMLESS:
+        if scope["method"] not in SAFE_METHODS:
             token = bearer(headers)  # never the cookie, which a browser sends automatically
             if token is None:
                 raise unauthorized("The request carries no bearer token.")

@@ -23,8 +23,8 @@ from headrace.api.http.problems import Refusal, problem
 
 K = TypeVar("K", bound=Hashable)
 
-FREE = frozenset({"/healthz"})
-CHEAP = "/execution/triggers/"
+EXEMPT_PATHS = frozenset({"/healthz"})
+INGEST_PREFIX = "/execution/triggers/"
 HINT = "Wait as long as Retry-After says. A client that meets this at its usual speed repeats a call that is refused: see its log."
 
 
@@ -70,7 +70,7 @@ class Buckets(Generic[K]):
         """Return the seconds that the caller must wait, 0 if none."""
         return max(0.0, -self._level(caller, now) / self._bucket.refill)
 
-    def pay(self, caller: K, cost: float, now: float) -> None:
+    def charge(self, caller: K, cost: float, now: float) -> None:
         """Take `cost` from the caller's bucket. The balance may become negative."""
         self._levels[caller] = (self._level(caller, now) - cost, now)
         self._levels.move_to_end(caller)
@@ -105,7 +105,7 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request whose caller is within the limit."""
-        if scope["type"] != "http" or scope["path"] in FREE:
+        if scope["type"] != "http" or scope["path"] in EXEMPT_PATHS:
             await self._app(scope, receive, send)
             return
         authorization = Headers(scope=scope).get("authorization", "")
@@ -127,16 +127,16 @@ class RateLimit:
         now = self._clock()
         if status == 401:
             self.tokens.drop(token)
-            self.addresses.pay(_address(scope), self._policy.forged, now)
+            self.addresses.charge(_address(scope), self._policy.forged, now)
         elif token in self.tokens or (authorization and self._accepted(authorization.partition(" ")[2].strip())):
-            self.tokens.pay(token, self._cost(scope, status), now)
+            self.tokens.charge(token, self._cost(scope, status), now)
         else:
-            self.addresses.pay(_address(scope), 1.0, now)
+            self.addresses.charge(_address(scope), 1.0, now)
 
     def _cost(self, scope: Scope, status: int) -> float:
         if 400 <= status < 500:
             return self._policy.refused
-        return 1.0 if scope["method"] == "POST" and scope["path"].startswith(CHEAP) else self._policy.call
+        return 1.0 if scope["method"] == "POST" and scope["path"].startswith(INGEST_PREFIX) else self._policy.call
 
 
 def accepted_by(tokens: Tokens) -> Callable[[str], bool]:

@@ -108,7 +108,7 @@ class QueueFile:
         """Return the current lane layout."""
         return msgspec.json.decode(self.connection.execute("SELECT lanes FROM queue").fetchone()[0], type=LaneLayout)
 
-    def still_there(self) -> None:
+    def require_file(self) -> None:
         """Raise `UpstreamError` if the path no longer leads to the open file."""
         with suppress(FileNotFoundError):
             status = self.path.stat()

@@ -96,7 +96,7 @@ class QueueReader:
 
         Raises `UpstreamFenced` if another reader has taken over.
         """
-        self._file.still_there()
+        self._file.require_file()
         with plain(self._file.path):
             self._look()
             if not self._pending:

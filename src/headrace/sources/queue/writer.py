@@ -84,7 +84,7 @@ class QueueWriter:
         with self._lock:
             if self._file is None:
                 raise UsageError(f"The writer of {self._path} is not open.", hint="Use it as `with QueueWriter(path) as queue:`.")
-            self._file.still_there()
+            self._file.require_file()
             # The writer caches lanes that are created here only once they are durable.
             ids = dict(self._ids) if len(self._ids) < MAX_IDS else {}
             with self._file.writing() as connection:

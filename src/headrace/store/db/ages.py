@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select
 
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.tables.base import age_marks
 
 MAX_GAP: Final = 86_400_000_000
@@ -64,7 +64,7 @@ class AgeClock:
         if last is None or age - last.age >= MIN_INTERVAL:
             if len(marks) == 2 and age - marks[1].age < MARK_INTERVAL:
                 connection.execute(delete(age_marks).where(_M.age == marks[0].age))
-            connection.execute(insert(age_marks).values(age=age, wall=now, head=log_head(connection)))
+            connection.execute(insert(age_marks).values(age=age, wall=now, head=log_end(connection)))
         return age
 
     def now(self, at_least: int = 0) -> int:
@@ -94,7 +94,7 @@ def old_enough(connection: Connection, age: int, now: int, retention: int) -> Ag
     bound = age - retention
     before = _last_mark(connection, bound)
     after = connection.execute(select(age_marks).where(_M.age > bound).order_by(_M.age).limit(1)).one_or_none()
-    next_head = log_head(connection) if after is None else after.head
+    next_head = log_end(connection) if after is None else after.head
     if before is not None:
         head, received = before.head, before.wall + bound - before.age
     else:  # the first mark's wall clock dates anything older

@@ -18,7 +18,7 @@ _head = select(meta.c.value).where(meta.c.name == HEAD)
 _last_pruned = select(meta.c.value).where(meta.c.name == LAST_PRUNED_SEQ)
 
 
-def log_head(connection: Connection) -> int:
+def log_end(connection: Connection) -> int:
     """Return the last `seq` of the log, or 0 if it is empty. It equals the number of events ever stored."""
     return int(connection.execute(_head).scalar_one())
 

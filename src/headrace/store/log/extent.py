@@ -14,7 +14,7 @@ from headrace.wire.status.status import LogExtent
 _first_after = select(events.c.received).where(events.c.seq > bindparam("seq")).order_by(events.c.seq).limit(1)
 
 
-def log_extent(connection: Connection, top: int) -> LogExtent:
+def log_bounds(connection: Connection, top: int) -> LogExtent:
     """Return the part of the log without gaps. `top` is its head."""
     pruned = last_pruned_seq(connection)
     return LogExtent(first=pruned + 1, head=top, since=received_after(connection, pruned))

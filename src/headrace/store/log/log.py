@@ -15,7 +15,7 @@ from headrace.core.values.moments import moment
 from headrace.errors import Fenced, StorageBusy
 from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
-from headrace.store.db.meta import last_pruned_seq, log_head
+from headrace.store.db.meta import last_pruned_seq, log_end
 from headrace.store.dialects.statements import driver_rows
 from headrace.store.log.append import MAX_PARAMETERS, PreparedBatch, UnresolvedBatch, append, prepare
 from headrace.store.log.leaders import find_leaders
@@ -102,13 +102,13 @@ class Log:
     def head(self) -> LogHead:
         """Return the last `seq`, and the first one that is not pruned (one past the head if all events are)."""
         with self._database.reading() as connection:
-            head, first = log_head(connection), last_pruned_seq(connection) + 1
+            head, first = log_end(connection), last_pruned_seq(connection) + 1
         return LogHead(head=head, first=first, now=moment(self._database.now()))
 
     def news(self) -> LogPosition:
         """Return the last `seq` and the id of the last redelivery."""
         with self._database.reading() as connection:
-            return LogPosition(head=log_head(connection), last_redelivery_id=last_redelivery(connection))
+            return LogPosition(head=log_end(connection), last_redelivery_id=last_redelivery(connection))
 
     def page(self, *, after: int, to: int | None = None, limit: int = 50_000, project: str | None = None) -> LogPage:
         """Return up to `limit` events with after < seq <= to in order of `seq`, fewer if their payloads are large.
@@ -117,7 +117,7 @@ class Log:
         A page is empty only when no event is left in the range.
         """
         with self._database.reading() as connection:
-            head = log_head(connection)
+            head = log_end(connection)
             table = _events(connection, after, head if to is None else to, limit)
             names = _names(connection, table.column("seq").to_pylist(), project)
         return LogPage(table.append_column(LOG_SCHEMA.field("triggers"), names).combine_chunks(), head)

@@ -8,7 +8,7 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from headrace.errors import ApiRefused
-from headrace.store.db.meta import last_pruned_seq, log_head
+from headrace.store.db.meta import last_pruned_seq, log_end
 from headrace.store.redeliveries import last_redelivery
 from headrace.wire.custody.events import Cursor
 
@@ -36,7 +36,7 @@ def beginning(connection: Connection, begin: int | None) -> Begin:
     Raises:
         ApiRefused: The event is beyond the next one of the log.
     """
-    head, known = log_head(connection), last_redelivery(connection)
+    head, known = log_end(connection), last_redelivery(connection)
     if begin is None:
         return Begin(head, known, known)
     if begin > head + 1:

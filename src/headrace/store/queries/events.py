@@ -13,7 +13,7 @@ from headrace.core.identity import event_key
 from headrace.core.tracing import event_trace
 from headrace.core.values.message_text import split_metadata
 from headrace.core.values.moments import moment
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.dialects.statements import ResultRow
@@ -54,7 +54,7 @@ _firings = (
 
 def newest_events(connection: Connection, *, limit: int) -> list[EventSummary]:
     """Return the last `limit` events, the newest first."""
-    return _summaries(connection, connection.execute(_newest, {"after": log_head(connection) - limit}).all())
+    return _summaries(connection, connection.execute(_newest, {"after": log_end(connection) - limit}).all())
 
 
 def event_page(
@@ -70,7 +70,7 @@ def event_page(
 
     The newest come first. With `after` alone, the events that follow it come, the oldest first.
     """
-    end = log_head(connection) + 1
+    end = log_end(connection) + 1
     low = after or 0
     high = end if before is None else min(before, end)
     forward = after is not None and before is None

@@ -46,7 +46,7 @@ _trigger = select(triggers.c.id, triggers.c.project, triggers.c.name, triggers.c
 _job = select(jobs.c.id, jobs.c.kind, jobs.c.hostname, jobs.c.state, jobs.c.log_url)
 
 
-def triggers_called(connection: Connection, called: str) -> list[LoggedTrigger]:
+def find_triggers(connection: Connection, called: str) -> list[LoggedTrigger]:
     """Return the triggers with this name or id. Several projects may use the same name."""
     which: ColumnElement[bool] = triggers.c.name == called
     if called.isascii() and called.isdigit() and len(called) < 19:
@@ -59,7 +59,7 @@ def trigger_names(connection: Connection) -> list[str]:
     return list(connection.execute(select(triggers.c.name).order_by(triggers.c.name)).scalars())
 
 
-def runs_called(connection: Connection, called: str) -> list[LoggedRun]:
+def find_runs(connection: Connection, called: str) -> list[LoggedRun]:
     """Return the run with this id, or the runs whose ids start with it."""
     matches: list[LoggedRun] = []
     for table, job in ((runs, None), (task_runs, task_runs.c.job_id)):

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from headrace.core.ledger.counters import COUNTER_HELP, StreamCounters
 from headrace.store.control.stream_reports import counter_sum
 from headrace.store.custody.stream_counts import stream_totals
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.pipelines.run_totals import run_totals
 from headrace.store.queries.status import pipeline_list, scope_list
 from headrace.store.queries.streams import streams_named
@@ -52,7 +52,7 @@ def series(connection: Connection) -> Series:
     return Series(
         triggers=_triggers(connection),
         streams=_streams(connection),
-        scopes=scope_list(connection, log_head(connection), limit=MAX_SERIES),
+        scopes=scope_list(connection, log_end(connection), limit=MAX_SERIES),
         pipelines=_pipelines(connection),
     )
 

@@ -18,10 +18,10 @@ from headrace.errors import ResourceError
 from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.control.jobs import Liveness
 from headrace.store.custody.stream_counts import stream_totals
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.db.schema import REVISION_TABLE
 from headrace.store.dead_letters.counts import dead_letter_counts
-from headrace.store.log.extent import log_extent
+from headrace.store.log.extent import log_bounds
 from headrace.store.pipelines.run_totals import RunTotals, run_totals
 from headrace.store.queries.events import newest_events
 from headrace.store.queries.ordering_scopes import sql_scope_count, sql_scopes
@@ -133,7 +133,7 @@ def overview(connection: Connection, now: int, liveness: Liveness, unserved: Una
 
     `unserved` caches between calls which triggers no triggerer can run.
     """
-    top = log_head(connection)
+    top = log_end(connection)
     per_pipeline = run_totals(connection)
     dead_letter_totals = dead_letter_counts(connection)
     sums = trigger_sums(connection)
@@ -145,7 +145,7 @@ def overview(connection: Connection, now: int, liveness: Liveness, unserved: Una
     return Overview(
         now=now,
         head=top,
-        log=log_extent(connection, top),
+        log=log_bounds(connection, top),
         totals=_totals(connection, top, per_pipeline, dead_letter_totals, sums),
         counts=ListSizes(
             jobs=running,

@@ -45,7 +45,7 @@ class Looked(NamedTuple):
     seqs: list[int]
 
 
-def look_back(database: Database, run_id: str, awaited: AwaitedEvent) -> Looked | None:
+def find_earlier_event(database: Database, run_id: str, awaited: AwaitedEvent) -> Looked | None:
     """Search for the awaited event among the log's events since the run was created.
 
     The search covers the events that the scope of task runs has read.

@@ -35,7 +35,7 @@ from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import event_waits, run_events
 from headrace.store.task_runs.earlier_events import SCOPE, Looked, earlier_event, trigger_names
 from headrace.store.task_runs.passing_over import is_behind, pass_over
-from headrace.store.task_runs.rows import Held, read, save
+from headrace.store.task_runs.rows import TaskRunRow, read, save
 from headrace.store.task_runs.sweep import BATCH_STEPS
 from headrace.store.task_runs.wait_terms import Candidates, Fired, Wait, WaitIndex, add_wait, waits_for
 from headrace.wire.cloud_event import cloud_event
@@ -208,7 +208,7 @@ class _Delivery:
 
 
 def await_event(
-    connection: Connection, held: Held, after: TaskRunState, awaited: AwaitedEvent, looked: Looked | None = None
+    connection: Connection, held: TaskRunRow, after: TaskRunState, awaited: AwaitedEvent, looked: Looked | None = None
 ) -> TaskRunState:
     """Make a run, whose state is `after`, wait for an event, and return its state.
 

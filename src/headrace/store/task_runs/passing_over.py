@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, or_, select, update
 
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.statements import slices
 from headrace.store.tables.control import triggers
@@ -29,7 +29,7 @@ _orphan = and_(events.c.leader_key.is_not(None), events.c.leader_seq < 0)
 
 def is_behind(connection: Connection, scope_id: int) -> bool:
     """Return whether the log has events that the scope has not read."""
-    return bool(log_head(connection) > connection.execute(select(_S.head).where(_S.id == scope_id)).scalar_one())
+    return bool(log_end(connection) > connection.execute(select(_S.head).where(_S.id == scope_id)).scalar_one())
 
 
 def pass_over(connection: Connection, scope_id: int, now: int) -> bool:
@@ -43,7 +43,7 @@ def pass_over(connection: Connection, scope_id: int, now: int) -> bool:
         return False
     mine = _S.id == scope_id
     head = connection.execute(select(_S.head).where(mine)).scalar_one()
-    end = min(log_head(connection), head + MAX_SKIPPED_EVENTS)
+    end = min(log_end(connection), head + MAX_SKIPPED_EVENTS)
     needed = or_(_orphan, *_awaited(connection, head, end), *_given_up(connection, scope_id))
     first = select(events.c.seq).where(events.c.seq > head, events.c.seq <= end, needed).order_by(events.c.seq).limit(1)
     first_seq = connection.execute(first).scalar_one_or_none()

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from headrace.core.task_run import TIMED_OUT, Continuation, State, TaskRunState, begin, with_argument
 from headrace.store.control import encrypted_arguments, leases
 from headrace.store.db.database import Database
-from headrace.store.db.meta import log_head
+from headrace.store.db.meta import log_end
 from headrace.store.tables.control import triggers
 from headrace.store.tables.task_runs import run_events, task_runs
 from headrace.store.task_runs.wait_terms import remove_wait
@@ -28,7 +28,7 @@ FREE = {"state": "waiting", "failures": 0, "fired": 0, "rejected": 0, "epoch": 0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TaskRunRow:
     """One run as stored in its row, locked until the transaction ends."""
 
     run_id: str
@@ -40,7 +40,7 @@ class Held:
     run: TaskRunState
 
 
-def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, Held]:
+def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, TaskRunRow]:
     """Lock and return the existing runs among the given ones.
 
     They are locked in the order of their ids, so that no two transactions wait for each other.
@@ -50,10 +50,10 @@ def read(connection: Connection, run_ids: Iterable[str]) -> dict[str, Held]:
         return {}
     query = select(task_runs).where(task_runs.c.run_id.in_(unique_ids)).order_by(task_runs.c.run_id).with_for_update()
     rows = connection.execute(query)
-    return {row.run_id: Held(row.run_id, row.project, row.task, row.trigger_id, row.callback, row.head, _run(row)) for row in rows}
+    return {row.run_id: TaskRunRow(row.run_id, row.project, row.task, row.trigger_id, row.callback, row.head, _run(row)) for row in rows}
 
 
-def create(database: Database, connection: Connection, project: str, start: StartRun, age: int) -> Held:
+def create(database: Database, connection: Connection, project: str, start: StartRun, age: int) -> TaskRunRow:
     """Create a run that does not exist yet, and the trigger of its initial wait if it has one.
 
     `age` is the age of the database.
@@ -66,7 +66,7 @@ def create(database: Database, connection: Connection, project: str, start: Star
     return _insert(connection, project, start, begin(start.kwargs, wait_of(waiting, age)), trigger_id, now)
 
 
-def save(connection: Connection, held: Held, after: TaskRunState, now: int, trigger_id: int | None = None) -> None:
+def save(connection: Connection, held: TaskRunRow, after: TaskRunState, now: int, trigger_id: int | None = None) -> None:
     """Write a run back after a step: its wait ends or begins (`trigger_id`), and its end starts its callback."""
     values = _columns(after, now)
     if trigger_id is not None:
@@ -98,7 +98,7 @@ def await_trigger(database: Database, connection: Connection, project: str, run_
     return int(connection.execute(insert(triggers).values(**values).returning(triggers.c.id)).scalar_one())
 
 
-def release(connection: Connection, held: Held) -> None:
+def release(connection: Connection, held: TaskRunRow) -> None:
     """End the wait of a run: revoke its trigger if no other run waits on it."""
     remove_wait(connection, held.run_id)
     before = (triggers.c.run_id == held.run_id, triggers.c.id != held.trigger_id)
@@ -119,7 +119,7 @@ def callbacks_of(text: str | None) -> Callbacks | None:
     return None if text is None else Callbacks.model_validate_json(text)
 
 
-def _insert(connection: Connection, project: str, start: StartRun, run: TaskRunState, trigger_id: int | None, now: int) -> Held:
+def _insert(connection: Connection, project: str, start: StartRun, run: TaskRunState, trigger_id: int | None, now: int) -> TaskRunRow:
     callbacks = None if start.callbacks is None else start.callbacks.model_dump_json(exclude_none=True)
     facts = {
         "run_id": start.run_id,
@@ -129,12 +129,12 @@ def _insert(connection: Connection, project: str, start: StartRun, run: TaskRunS
         "callback": callbacks,
         "created": now,
     }
-    head = log_head(connection)
+    head = log_end(connection)
     connection.execute(insert(task_runs).values(head=head, **facts, **_columns(run, now)))
-    return Held(start.run_id, project, start.task, trigger_id, callbacks, head, run)
+    return TaskRunRow(start.run_id, project, start.task, trigger_id, callbacks, head, run)
 
 
-def _call_back(connection: Connection, held: Held, after: TaskRunState, now: int) -> None:
+def _call_back(connection: Connection, held: TaskRunRow, after: TaskRunState, now: int) -> None:
     task = _callback(callbacks_of(held.callback), after)
     if task is None:
         return
@@ -178,6 +178,6 @@ def _columns(run: TaskRunState, now: int) -> dict[str, Any]:
     }
 
 
-def in_order(held: dict[str, Held], run_ids: Sequence[str]) -> list[Held]:
+def in_order(held: dict[str, TaskRunRow], run_ids: Sequence[str]) -> list[TaskRunRow]:
     """Return the runs in the order of `run_ids`."""
     return [held[run_id] for run_id in run_ids if run_id in held]

@@ -23,9 +23,9 @@ from headrace.store.db.ages import AgeClock
 from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
 from headrace.store.tables.task_runs import task_runs
-from headrace.store.task_runs.earlier_events import look_back
+from headrace.store.task_runs.earlier_events import find_earlier_event
 from headrace.store.task_runs.event_waits import await_event
-from headrace.store.task_runs.rows import Held, await_trigger, create, in_order, read, save, wait_of
+from headrace.store.task_runs.rows import TaskRunRow, await_trigger, create, in_order, read, save, wait_of
 from headrace.store.task_runs.sweep import delete_ended_waits, first_claims, next_deadline, sweep
 from headrace.wire.task_runs import ClaimedRun, ClaimedRuns, ClaimRuns, DeferRun, FinishRun, StartRun, TaskRunResult, TaskRunStatus
 
@@ -61,7 +61,7 @@ class TaskRuns:
 
     def defer(self, job_id: int, run_id: str, request: DeferRun) -> TaskRunStatus:
         """Defer a run: it releases its slot until its trigger fires."""
-        looked = None if request.waiting.event is None else look_back(self._database, run_id, request.waiting.event)
+        looked = None if request.waiting.event is None else find_earlier_event(self._database, run_id, request.waiting.event)
 
         def work(connection: Connection) -> TaskRunStatus:
             held = self._mine(connection, job_id, run_id, request.epoch)
@@ -174,14 +174,14 @@ class TaskRuns:
         if sweep(self._database, connection, self._ages.now()):
             self.commit_signal.signal(connection)
 
-    def _mine(self, connection: Connection, job_id: int, run_id: str, epoch: int) -> Held:
+    def _mine(self, connection: Connection, job_id: int, run_id: str, epoch: int) -> TaskRunRow:
         require_running(connection, job_id)
         held = _known(read(connection, [run_id]).get(run_id), run_id)
         if (held.run.holder, held.run.epoch) != (job_id, epoch):
             raise Fenced(f"Job {job_id} does not hold run {run_id} at epoch {epoch}.", status=409, problem="fenced")
         return held
 
-    def _save(self, connection: Connection, held: Held, after: TaskRunState, trigger_id: int | None = None) -> TaskRunStatus:
+    def _save(self, connection: Connection, held: TaskRunRow, after: TaskRunState, trigger_id: int | None = None) -> TaskRunStatus:
         save(connection, held, after, self._database.now(), trigger_id)
         return TaskRunStatus(run_id=held.run_id, state=after.state)
 
@@ -213,7 +213,7 @@ def _unnamed(connection: Connection, job_id: int, project: str, request: ClaimRu
     return list(connection.execute(lost).scalars())
 
 
-def _claimed(held: Held, run: TaskRunState) -> ClaimedRun:
+def _claimed(held: TaskRunRow, run: TaskRunState) -> ClaimedRun:
     return ClaimedRun(
         run_id=held.run_id, task=held.task, method=run.wait.method, kwargs=run.wait.kwargs, attempt=run.attempt, epoch=run.epoch
     )

@@ -250,7 +250,7 @@ class Advancer:
             lanes = [*self._unknown, *(name for name in ready if name not in self._unknown and not custody.knows(name))][:MAX_LANES]
             if lane not in lanes:
                 lanes[-1] = lane
-            custody.learn(lanes, await recorder.marks(custody.stream, lanes))
+            custody.learn(lanes, await recorder.recorded_offsets(custody.stream, lanes))
             for name in lanes:
                 self._unknown.pop(name, None)
 

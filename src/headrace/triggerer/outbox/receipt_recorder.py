@@ -41,10 +41,10 @@ class ApiReceiptRecorder:
         adopted = answer.adopted
         return LogState(answer.log, answer.receipts, None if adopted is None else LogMark(adopted.log, adopted.stream, adopted.receipts))
 
-    async def marks(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
+    async def recorded_offsets(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
         """Return the last recorded position of each lane."""
         request = wire.FindLaneOffsets(stream=stream, lanes=list(lanes))
-        answer = await retry_until_available(lambda: self._api.request(GET_LANE_OFFSETS, request), "custody marks")
+        answer = await retry_until_available(lambda: self._api.request(GET_LANE_OFFSETS, request), "recorded offsets")
         return {mark.lane: mark.last for mark in answer.offsets}
 
     async def record(self, receipt: Receipt) -> bool:

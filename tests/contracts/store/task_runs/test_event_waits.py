@@ -278,14 +278,14 @@ def test_what_is_open_when_it_is_looked_for_and_handled_before_the_run_waits_is_
     taken = store.event_waits.take()
     assert taken is not None
     assert len(taken.claims) == 1
-    looked_back = earlier_events.look_back
+    looked_back = earlier_events.find_earlier_event
 
     def then_handed(*given: Any) -> Any:
         found = looked_back(*given)
         store.event_waits.deliver(taken.claims)
         return found
 
-    monkeypatch.setattr(task_runs, "look_back", then_handed)
+    monkeypatch.setattr(task_runs, "find_earlier_event", then_handed)
     assert runs.defer(run, id="mine") == "scheduled"
     assert sorted(runs.got()) == [("one", "mine"), ("second", "mine")]
 

@@ -147,7 +147,7 @@ class Recorder:
         self.gate.set()
         self.troubles = 0
 
-    async def marks(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
+    async def recorded_offsets(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
         assert stream == KEY
         self.looked_up.append(list(lanes))
         return {lane: mark for lane, mark in self.at.items() if lane in lanes}
@@ -203,7 +203,7 @@ async def test_marks_are_requested_once_for_each_lane_and_in_batches() -> None:
 
 async def test_a_lane_whose_mark_cannot_be_read_is_not_advanced() -> None:
     class Refuses(Recorder):
-        async def marks(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
+        async def recorded_offsets(self, stream: str, lanes: Sequence[str]) -> dict[str, int]:
             raise ConnectionError("no")
 
     manager, feed = SharedStreamManager(recorder=Refuses(), advance_backoff=(0.001, 0.001), advance_attempts=2), Feed([("x", 1)])

@@ -72,7 +72,7 @@ class Api(ApiTwin):
     async def count_receipts(self, wanted: CountReceipts) -> ReceiptCount:
         return ReceiptCount(log="0" * 16, receipts=0)
 
-    async def marks(self, wanted: FindLaneOffsets) -> LaneOffsets:
+    async def recorded_offsets(self, wanted: FindLaneOffsets) -> LaneOffsets:
         return LaneOffsets(offsets=[])
 
     async def failure(self, context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:

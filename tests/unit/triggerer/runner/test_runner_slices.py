@@ -23,13 +23,21 @@ from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.runner import Limits, Runner
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
+from headrace.wire.custody.receipts import CountReceipts, FindLaneOffsets, LaneOffsets, ReceiptCount
+from support.processes.api_twin import ApiTwin
 from support.processes.trigger_process import local_processes, local_producers
 
 WATCHES = 300
 
 
-class Api:
-    """An api of which only failures are asked."""
+class Api(ApiTwin):
+    """An API without receipts, which parks every trigger that fails."""
+
+    async def count_receipts(self, request: CountReceipts) -> ReceiptCount:
+        return ReceiptCount(log="0" * 16, receipts=0)
+
+    async def recorded_offsets(self, request: FindLaneOffsets) -> LaneOffsets:
+        return LaneOffsets(offsets=[])
 
     async def failure(self, context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
         return FailureRecorded(decision="parked", retry_in=0, restarts=1)
