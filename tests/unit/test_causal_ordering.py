@@ -76,7 +76,7 @@ async def test_a_reversed_chain_of_2_000_is_handled_without_recursion(consumer: 
     assert consumer.handled == [f"{n}" for n in range(2_000)]
 
 
-async def test_a_failing_follower_blocks_its_followers_until_its_retries_end(consumer: Consumer, clock: Clock) -> None:
+async def test_a_failing_follower_blocks_its_followers_until_it_is_redriven(consumer: Consumer, clock: Clock) -> None:
     consumer.bad = {"bad"}
     await consumer.ordering.offer([event("bad", "a"), event("held", "bad"), event("good", "a")])
     await consumer.handle(event("a"))

@@ -19,7 +19,7 @@ with RunFile(pathlib.Path(sys.argv[1])) as file:
 """
 
 
-def test_the_file_of_a_process_is_alive_until_it_is_killed(tmp_path: Path) -> None:
+def test_a_run_file_is_alive_until_its_process_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "api.json"
     with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -34,7 +34,7 @@ def test_the_file_of_a_process_is_alive_until_it_is_killed(tmp_path: Path) -> No
     assert (record.facts, record.alive) == ({"pid": 1}, False)
 
 
-def test_a_run_file_has_a_fixed_size_so_that_updates_fit_on_a_full_disk(tmp_path: Path) -> None:
+def test_a_run_file_has_a_fixed_size_so_updates_fit_on_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "standalone.json"
     with RunFile(path) as file:
         file.write({"a": 1})

@@ -5,7 +5,7 @@ from sys import getsizeof
 from headrace.core.memory_budget import MemoryBudget, weigh
 
 
-def test_a_first_stream_gets_two_thirds_and_a_second_stream_a_part_of_the_rest() -> None:
+def test_a_stream_gets_two_thirds_and_a_second_stream_gets_less() -> None:
     budget = MemoryBudget(300)
     held = 0
     while budget.admits(held):

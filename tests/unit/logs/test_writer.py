@@ -123,7 +123,7 @@ def test_threads_do_not_tear_lines(tmp_path: Path) -> None:
     assert sorted(all_of(tmp_path)[1].splitlines()) == sorted(f"{number}:{n}".encode() for number in range(4) for n in range(0, 300, 2))
 
 
-def test_a_full_disk_is_reported_once_and_never_raises(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_raises_no_error(tmp_path: Path) -> None:
     (tmp_path / "triggers").write_text("in the way")
     told: list[OSError] = []
     files = LogFiles(tmp_path, told.append)

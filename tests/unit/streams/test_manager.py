@@ -37,7 +37,7 @@ async def test_all_subscribers_that_join_together_receive_the_first_raw_event(ma
     assert not other_tasks()
 
 
-async def test_a_key_is_needed_and_an_id_subscribes_once(manager: SharedStreamManager) -> None:
+async def test_a_stream_key_is_required_and_a_trigger_id_subscribes_once(manager: SharedStreamManager) -> None:
     trigger = reads(Feed())()
     with pytest.raises(StreamError, match="not None"):
         manager.subscribe(trigger_id=1, trigger=trigger, key=None)
@@ -126,7 +126,7 @@ async def test_the_last_subscriber_that_leaves_evicts_the_stream_before_it_waits
     assert feed.closed == 1
 
 
-async def test_a_cancelled_unsubscribe_still_stops_the_stream(manager: SharedStreamManager) -> None:
+async def test_a_cancelled_unsubscribe_raises_and_still_stops_the_stream(manager: SharedStreamManager) -> None:
     feed = Feed(["a"])
     feed.hold[None] = asyncio.Event()
     runner = Runner(manager, 1, reads(feed)())

@@ -89,7 +89,7 @@ async def test_an_invalid_lane_or_position_is_one_dead_letter_for_all_triggers(w
         assert feed.closed == 1
 
 
-async def test_a_raw_event_without_a_lane_waits_until_earlier_ones_are_advanced() -> None:
+async def test_a_raw_event_without_a_lane_waits_until_earlier_raw_events_are_advanced() -> None:
     feed = Odd([("x", 1), ("odd", 2), ("x", 3)])
     feed.lane = raises(ValueError("no"))
     manager = SharedStreamManager()
@@ -172,7 +172,7 @@ ODD_RAWS = [
 
 
 @pytest.mark.parametrize("number", range(len(ODD_RAWS)))
-async def test_an_invalid_raw_event_is_one_dead_letter_each_for_watch_and_offline_trigger(number: int) -> None:
+async def test_an_invalid_raw_event_causes_at_most_one_dead_letter_of_a_watch(number: int) -> None:
     raw = ODD_RAWS[number]
     feed, keeper = Feed([("x", raw), ("x", {"a": 1})]), Keeper()
     manager = keeper.manager = SharedStreamManager(sink=keeper)

@@ -66,7 +66,7 @@ async def test_without_a_live_subscriber_raw_events_advance_with_no_answers() ->
     await runner.leave()
 
 
-async def test_a_leaving_subscriber_acks_its_open_raw_event_and_fails_unread_ones() -> None:
+async def test_a_leaving_subscriber_acks_its_open_raw_event_and_fails_unread_raw_events() -> None:
     manager, feed = SharedStreamManager(), Feed(range(3))
     stays = Runner(manager, 1, reads(feed)())
     leaves = manager.subscribe(trigger_id=2, trigger=reads(feed)(), key=KEY)

@@ -189,7 +189,7 @@ async def test_the_sink_is_notified_of_the_end_of_a_stream() -> None:
     await until(lambda: feed.closed)
 
 
-async def test_an_event_that_the_sink_fails_on_is_a_dead_letter_and_the_stream_continues() -> None:
+async def test_an_event_that_fails_the_sink_is_a_dead_letter_and_the_stream_continues() -> None:
     class Breaks(Sink):
         def matched(self, matched: Matched) -> None:
             if matched.value == {}:

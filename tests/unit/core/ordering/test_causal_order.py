@@ -41,7 +41,7 @@ class Log:
     def extend(self, events: Iterable[tuple[str, str | None, int]]) -> list[Offered]:
         return [offered for event in events for offered in self.append(*event)]
 
-    def told(self, released: Released) -> list[tuple[str, str | None]]:
+    def marked_ids(self, released: Released) -> list[tuple[str, str | None]]:
         return [(self.ids[seq], mark) for seq, mark in zip(released.seqs, released.marks, strict=True)]
 
 
@@ -52,7 +52,7 @@ def ids(log: Log, released: Released) -> list[str]:
 def test_an_event_that_follows_no_event_or_itself_is_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     released = order.offer(log.extend([("a", None, 0), ("b", "b", 0)]), 0)
-    assert log.told(released) == [("a", None), ("b", None)]
+    assert log.marked_ids(released) == [("a", None), ("b", None)]
     assert released.waited == [0, 0]
     assert (order.position, order.head, len(order)) == (2, 2, 0)
 
@@ -124,18 +124,18 @@ def test_a_tree_without_its_leader_is_released_with_a_lost_root() -> None:
     order.offer(log.extend([("y", "b", -1), ("late-sibling", "a", 0)]), 600)
     assert not order.expire(1_099)
     released = order.expire(1_100)
-    assert log.told(released) == [("b", LOST), ("y", None), ("c", None)]
+    assert log.marked_ids(released) == [("b", LOST), ("y", None), ("c", None)]
     assert released.waited == [1_000, 500, 1_000]
     assert (order.lost, order.position, len(order)) == (1, 3, 1)
     assert not order.expire(1_599)
-    assert log.told(order.expire(1_600)) == [("late-sibling", LOST)]
+    assert log.marked_ids(order.expire(1_600)) == [("late-sibling", LOST)]
     assert not order.expire(99_999)
 
 
 def test_expired_roots_are_released_by_occurred_each_with_its_tree() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("r2", "gone", 5), ("x", "r2", 0), ("r1", "gone", 4), ("r0", "other", 6)]), 0)
-    assert log.told(order.expire(LOOKBACK)) == [("r1", LOST), ("r2", LOST), ("x", None), ("r0", LOST)]
+    assert log.marked_ids(order.expire(LOOKBACK)) == [("r1", LOST), ("r2", LOST), ("x", None), ("r0", LOST)]
     assert order.lost == 3
 
 
@@ -144,7 +144,7 @@ def test_a_descendant_does_not_expire_before_its_root() -> None:
     order.offer(log.append("c", "b"), 0)
     order.offer(log.append("b", "a"), 900)
     assert not order.expire(1_500)
-    assert log.told(order.expire(1_900)) == [("b", LOST), ("c", None)]
+    assert log.marked_ids(order.expire(1_900)) == [("b", LOST), ("c", None)]
 
 
 def test_a_leader_that_arrives_after_its_follower_was_lost_is_late() -> None:
@@ -152,7 +152,7 @@ def test_a_leader_that_arrives_after_its_follower_was_lost_is_late() -> None:
     order.offer(log.append("b", "a"), 0)
     order.expire(LOOKBACK)
     order.offer(log.append("c", "a"), 1_500)
-    assert log.told(order.offer(log.append("a"), 1_600)) == [("a", LATE), ("c", None)]
+    assert log.marked_ids(order.offer(log.append("a"), 1_600)) == [("a", LATE), ("c", None)]
     assert order.late == 1
 
 
@@ -161,8 +161,8 @@ def test_a_waiting_late_leader_retains_its_mark_unless_it_is_lost() -> None:
     order.offer(log.extend([("b", "a", 0), ("n", "m", 0)]), 0)
     order.expire(LOOKBACK)
     order.offer(log.extend([("a", "top", 0), ("m", "never", 0)]), 2_000)
-    assert log.told(order.offer(log.append("top"), 2_001)) == [("top", None), ("a", LATE)]
-    assert log.told(order.expire(9_000)) == [("m", LOST)]
+    assert log.marked_ids(order.offer(log.append("top"), 2_001)) == [("top", None), ("a", LATE)]
+    assert log.marked_ids(order.expire(9_000)) == [("m", LOST)]
     assert (order.late, order.lost) == (2, 3)
 
 
@@ -171,14 +171,14 @@ def test_a_cycle_is_released_when_it_closes() -> None:
     order.offer(log.extend([("hangs", "b", 0), ("a", "c", 3), ("b", "a", 1)]), 0)
     assert len(order) == 3
     released = order.offer(log.append("c", "b", 2), 7)
-    assert log.told(released) == [("b", CYCLE), ("c", CYCLE), ("a", CYCLE), ("hangs", None)]
+    assert log.marked_ids(released) == [("b", CYCLE), ("c", CYCLE), ("a", CYCLE), ("hangs", None)]
     assert released.waited == [7, 0, 7, 7]
     assert (order.cycles, order.lost, len(order)) == (1, 0, 0)
 
 
 def test_a_cycle_that_a_leader_in_the_log_closes_is_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
-    assert log.told(order.offer(log.extend([("a", "b", 0), ("b", "a", 0)]), 0)) == [("a", CYCLE), ("b", CYCLE)]
+    assert log.marked_ids(order.offer(log.extend([("a", "b", 0), ("b", "a", 0)]), 0)) == [("a", CYCLE), ("b", CYCLE)]
     assert not order.expire(10 * LOOKBACK)
 
 
@@ -193,15 +193,15 @@ def test_a_cycle_that_is_released_in_slices_has_the_same_order(limit: int, again
     chance.shuffle(waits)
     log, whole, order = Log(), CausalOrder(LOOKBACK), CausalOrder(LOOKBACK)
     offered = log.extend([*waits, cycle[0]])
-    expected = log.told(whole.offer(offered, 0))
+    expected = log.marked_ids(whole.offer(offered, 0))
     assert len(expected) == 100
-    told, slices = log.told(order.offer(offered, 0, limit=limit)), 1
+    marked_ids, slices = log.marked_ids(order.offer(offered, 0, limit=limit)), 1
     while order.breaking or order.releasing:
         if again:
             order = rebuilt_as_from_rows(order)
         assert not order.expire(5 * LOOKBACK, limit=limit), "what is to be released is not lost"
-        told, slices = told + log.told(order.release(0, limit)), slices + 1
-    assert told == expected
+        marked_ids, slices = marked_ids + log.marked_ids(order.release(0, limit)), slices + 1
+    assert marked_ids == expected
     assert slices >= 100 // limit
     assert (order.cycles, order.lost, len(order)) == (1, 0, 0)
 
@@ -215,33 +215,33 @@ def rebuilt_as_from_rows(order: CausalOrder) -> CausalOrder:
 def test_an_event_that_arrives_during_the_release_of_a_cycle_waits_for_its_leader() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("d", "c", 3)]), 0)
-    released = log.told(order.offer(log.append("a", "d"), 0, limit=1))
+    released = log.marked_ids(order.offer(log.append("a", "d"), 0, limit=1))
     assert released == [("a", CYCLE)]
     assert not order.offer(log.extend([("x", "y", 0), ("y", "d", 0), ("z", "x", 0)]), 0, limit=1)
     while order.breaking or order.releasing:
-        released += log.told(order.release(0, 1))
+        released += log.marked_ids(order.release(0, 1))
     assert released == [("a", CYCLE), ("b", CYCLE), ("c", CYCLE), ("d", CYCLE), ("y", None), ("x", None), ("z", None)]
 
 
 def test_two_cycles_that_close_together_are_both_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     rings = [(f"{ring}{n}", f"{ring}{(n + 1) % 4}", n) for ring in "ab" for n in range(4)]
-    released = log.told(order.offer(log.extend(rings), 0, limit=1))
+    released = log.marked_ids(order.offer(log.extend(rings), 0, limit=1))
     assert released == [("a0", CYCLE), ("b0", CYCLE)]
     assert not order.offer(log.extend([("x", "y", 0), ("y", "b2", 0)]), 0, limit=1), "it asks what the tree of b2 waits for"
     while order.breaking or order.releasing:
-        released += log.told(order.release(0, 1))
+        released += log.marked_ids(order.release(0, 1))
     assert released[2:] == [*((f"{ring}{n}", CYCLE) for ring in "ab" for n in (1, 2, 3)), ("y", None), ("x", None)]
 
 
 def test_a_member_removed_during_the_release_of_its_cycle_is_not_released() -> None:
     log, order = Log(), CausalOrder(LOOKBACK)
     order.offer(log.extend([("b", "a", 1), ("c", "b", 2), ("below", "c", 0)]), 0)
-    released = log.told(order.offer(log.append("a", "c"), 0, limit=1))
+    released = log.marked_ids(order.offer(log.append("a", "c"), 0, limit=1))
     order.remove(key("c"), 0, limit=0)
     order = rebuilt_as_from_rows(order)
     while order.breaking or order.releasing:
-        released += log.told(order.release(0, 1))
+        released += log.marked_ids(order.release(0, 1))
     assert released == [("a", CYCLE), ("b", CYCLE), ("below", None)]
 
 
@@ -251,7 +251,7 @@ def test_the_number_of_retained_lost_leaders_is_limited(monkeypatch: pytest.Monk
     order.offer(log.extend([(f"f{i}", f"l{i}", i) for i in range(5)]), 0)
     order.expire(LOOKBACK)
     late = order.offer(log.extend([(f"l{i}", None, 0) for i in range(5)]), LOOKBACK)
-    assert log.told(late) == [("l0", None), ("l1", None), ("l2", None), ("l3", LATE), ("l4", LATE)]
+    assert log.marked_ids(late) == [("l0", None), ("l1", None), ("l2", None), ("l3", LATE), ("l4", LATE)]
 
 
 @pytest.mark.parametrize("why", ["old", "many"])
@@ -307,14 +307,14 @@ def feeds(draw: st.DrawFn) -> Feed:
 
 def run(feed: Feed, *, restore: bool) -> tuple[list[tuple[str, str | None]], CausalOrder]:
     log, order, now = Log(), CausalOrder(LOOKBACK), 0
-    told: list[tuple[str, str | None]] = []
+    marked_ids: list[tuple[str, str | None]] = []
     for batch, pause in zip(feed.batches, feed.pauses, strict=True):
         now += pause
-        told += log.told(order.offer(log.extend(batch), now)) + log.told(order.expire(now))
+        marked_ids += log.marked_ids(order.offer(log.extend(batch), now)) + log.marked_ids(order.expire(now))
         if restore:
             order = CausalOrder.restore(order.snapshot(), LOOKBACK)
-        assert order.position == len(told)
-    return told, order
+        assert order.position == len(marked_ids)
+    return marked_ids, order
 
 
 def on_a_cycle(id: str, follows: dict[str, str | None]) -> bool:
@@ -328,14 +328,14 @@ def on_a_cycle(id: str, follows: dict[str, str | None]) -> bool:
 
 @given(feeds())
 def test_each_event_is_released_once_or_waits_and_leaders_precede_followers(feed: Feed) -> None:
-    told, order = run(feed, restore=False)
-    follows, released = feed.follows, [id for id, _ in told]
+    marked_ids, order = run(feed, restore=False)
+    follows, released = feed.follows, [id for id, _ in marked_ids]
     waiting = {entry.id for entry in order.waiting()}
     assert len(set(released)) == len(released)
     assert set(released) | waiting == set(follows)
     assert not set(released) & waiting
     place = {id: i for i, id in enumerate(released)}
-    for id, mark in told:
+    for id, mark in marked_ids:
         leader = follows[id]
         leads = leader is not None and leader != id and leader in follows
         if mark == CYCLE:
@@ -355,7 +355,7 @@ def test_each_event_is_released_once_or_waits_and_leaders_precede_followers(feed
 
 @given(feeds())
 def test_without_expiry_only_followers_of_missing_leaders_wait(feed: Feed) -> None:
-    told, order = run(Feed(feed.batches, [0] * len(feed.batches)), restore=False)
+    marked_ids, order = run(Feed(feed.batches, [0] * len(feed.batches)), restore=False)
     follows = feed.follows
 
     def rests_on_one_that_never_came(id: str) -> bool:
@@ -367,14 +367,14 @@ def test_without_expiry_only_followers_of_missing_leaders_wait(feed: Feed) -> No
         return False
 
     assert {entry.id for entry in order.waiting()} == {id for id in follows if rests_on_one_that_never_came(id)}
-    assert {id for id, mark in told if mark == CYCLE} == {id for id in follows if on_a_cycle(id, follows)}
-    assert {mark for _, mark in told} <= {None, CYCLE}
+    assert {id for id, mark in marked_ids if mark == CYCLE} == {id for id in follows if on_a_cycle(id, follows)}
+    assert {mark for _, mark in marked_ids} <= {None, CYCLE}
 
 
 @given(feeds())
 def test_a_restored_ordering_continues_like_the_original(feed: Feed) -> None:
-    told, order = run(feed, restore=False)
+    marked_ids, order = run(feed, restore=False)
     again, restored = run(feed, restore=True)
-    assert again == told
+    assert again == marked_ids
     assert restored.snapshot() == order.snapshot()
     assert len(restored) == len(order)

@@ -19,7 +19,7 @@ from headrace.sources.folder_lock import FolderLock
 from support.pipelines.flights import few_plan
 
 
-def asked_for() -> Parameters:
+def feed_parameters() -> Parameters:
     return few_plan().manifest.parameters
 
 
@@ -31,11 +31,11 @@ def few_flights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "plan_feed", plan)
 
 
-def there(home: Path) -> dict[str, bytes]:
+def written_files(home: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (home / "feed").glob("*.jsonl")}
 
 
-def whole() -> dict[str, bytes]:
+def planned_files() -> dict[str, bytes]:
     return {file.name: file.data for file in few_plan().files}
 
 
@@ -52,48 +52,48 @@ class StopAfter(Event):
 
 
 def test_all_files_are_written_whole_with_a_manifest(tmp_path: Path) -> None:
-    manifest = run_feed(tmp_path, asked_for())
-    assert there(tmp_path) == whole()
+    manifest = run_feed(tmp_path, feed_parameters())
+    assert written_files(tmp_path) == planned_files()
     assert Manifest.load(tmp_path) == manifest == few_plan().manifest
     assert not list((tmp_path / "feed").glob("*.part"))
 
 
 def test_a_stopped_feed_continues_at_its_position(tmp_path: Path) -> None:
-    run_feed(tmp_path, asked_for(), StopAfter(2))
-    begun = there(tmp_path)
-    assert 0 < len(begun) < len(whole())
+    run_feed(tmp_path, feed_parameters(), StopAfter(2))
+    begun = written_files(tmp_path)
+    assert 0 < len(begun) < len(planned_files())
     (tmp_path / "feed" / "january-99999-EWR.jsonl.part").write_bytes(b"torn")
-    run_feed(tmp_path, asked_for())
-    assert there(tmp_path) == whole()
+    run_feed(tmp_path, feed_parameters())
+    assert written_files(tmp_path) == planned_files()
 
 
 def test_a_home_with_a_different_feed_is_rejected(tmp_path: Path) -> None:
-    run_feed(tmp_path, asked_for(), StopAfter(0))
+    run_feed(tmp_path, feed_parameters(), StopAfter(0))
     with pytest.raises(UsageError, match="another feed"):
-        run_feed(tmp_path, msgspec.structs.replace(asked_for(), seed=8))
+        run_feed(tmp_path, msgspec.structs.replace(feed_parameters(), seed=8))
 
 
 def test_a_feed_of_a_different_version_is_rejected(tmp_path: Path) -> None:
     msgspec.structs.replace(few_plan().manifest, lines=1).save(tmp_path)
     with pytest.raises(UsageError, match="another version"):
-        run_feed(tmp_path, asked_for())
+        run_feed(tmp_path, feed_parameters())
 
 
 def test_a_home_that_cannot_be_written_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     with pytest.raises(ResourceError, match="cannot be written") as caught:
-        run_feed(tmp_path / "home", asked_for())
+        run_feed(tmp_path / "home", feed_parameters())
     assert caught.value.hint
 
 
 def test_two_feeds_do_not_write_concurrently(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path / writer.LOCK_NAME)
     assert lock.try_acquire()
-    run_feed(tmp_path, asked_for(), StopAfter(3))
-    assert there(tmp_path) == {}
+    run_feed(tmp_path, feed_parameters(), StopAfter(3))
+    assert written_files(tmp_path) == {}
     lock.release()
-    run_feed(tmp_path, asked_for())
-    assert there(tmp_path) == whole()
+    run_feed(tmp_path, feed_parameters())
+    assert written_files(tmp_path) == planned_files()
 
 
 def test_the_process_prints_its_seed_and_stops_on_a_signal(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_a_killed_feed_continues_at_its_position(tmp_path: Path) -> None:
     assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60, check=False).returncode == 0
     manifest = Manifest.load(tmp_path)
     assert manifest is not None
-    assert len(written) < len(there(tmp_path)) == manifest.files
+    assert len(written) < len(written_files(tmp_path)) == manifest.files
     assert all(path.stat().st_mtime_ns == changed for path, changed in written.items())
-    assert sum(data.count(b"\n") for data in there(tmp_path).values()) == manifest.lines
+    assert sum(data.count(b"\n") for data in written_files(tmp_path).values()) == manifest.lines
 
 
 def wait_for(process: subprocess.Popen[bytes], folder: Path, *, files: int) -> None:

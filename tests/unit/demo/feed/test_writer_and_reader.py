@@ -1,4 +1,4 @@
-"""The demo's feed beside the reader of its folder: a real `Directory` reads the files and moves them to `done`."""
+"""The demo's feed with the reader of its folder: a real `Directory` reads the files and moves them to `done`."""
 
 from __future__ import annotations
 

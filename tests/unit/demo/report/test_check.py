@@ -54,7 +54,7 @@ def invent_a_row(outcome: Outcome) -> Outcome:
     return replace(outcome, departures=[*outcome.departures, outcome.departures[0]._replace(leg_id="nobody", position=10**6)])
 
 
-def bring_a_withheld_leg(outcome: Outcome) -> Outcome:
+def add_a_withheld_leg(outcome: Outcome) -> Outcome:
     row = outcome.departures[0]._replace(leg_id=outcome.manifest.withheld[0], position=10**6)
     return replace(outcome, departures=[*outcome.departures, row])
 
@@ -73,7 +73,7 @@ def swap_leader_and_follower(outcome: Outcome) -> Outcome:
     return replace(outcome, departures=rows)
 
 
-def forget_a_mark(outcome: Outcome) -> Outcome:
+def remove_a_mark(outcome: Outcome) -> Outcome:
     rows = list(outcome.departures)
     place = follower(outcome, "lost")
     rows[place] = rows[place]._replace(mark=None)
@@ -118,7 +118,7 @@ def lose_a_dead_letter(outcome: Outcome) -> Outcome:
     return replace(outcome, dead_letters=outcome.dead_letters[1:])
 
 
-def keep_a_dead_letter_twice(outcome: Outcome) -> Outcome:
+def store_a_dead_letter_twice(outcome: Outcome) -> Outcome:
     return replace(outcome, dead_letters=[*outcome.dead_letters, outcome.dead_letters[0]])
 
 
@@ -142,10 +142,10 @@ CORRUPTIONS: list[tuple[Corrupt, set[str]]] = [
     (repeat_a_row, {TWICE}),
     (give_a_position_twice, {TWICE}),
     (invent_a_row, {INVENTED}),
-    (bring_a_withheld_leg, {INVENTED}),
+    (add_a_withheld_leg, {INVENTED}),
     (change_a_delay, {INVENTED}),
     (swap_leader_and_follower, {ORDER}),
-    (forget_a_mark, {MARKS}),
+    (remove_a_mark, {MARKS}),
     (mark_one_that_is_not_lost, {MARKS}),
     (lose_a_lost_one, {LOST, MARKS}),
     (miss_the_previous_delay, {KNOCK_ON}),
@@ -153,7 +153,7 @@ CORRUPTIONS: list[tuple[Corrupt, set[str]]] = [
     (add_a_batch_twice, {BOARD}),
     (leave_an_hour_out, {BOARD}),
     (lose_a_dead_letter, {BAD_LINES}),
-    (keep_a_dead_letter_twice, {BAD_LINES}),
+    (store_a_dead_letter_twice, {BAD_LINES}),
     (misplace_a_dead_letter, {BAD_LINES}),
     (give_no_reason, {BAD_LINES}),
 ]

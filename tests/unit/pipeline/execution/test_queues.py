@@ -133,7 +133,7 @@ def test_events_beyond_the_limit_are_not_held_in_memory(executor: Executor, queu
     queues.stop(PATIENCE)
 
 
-def test_the_next_batch_waits_for_a_pipeline_but_not_for_a_slow_one(
+def test_the_next_batch_waits_until_a_pipeline_is_ready_but_not_for_slow_pipelines(
     executor: Executor, queues: RunQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queues.put(batch(1), [run_of("slow", 1), run_of("quick", 1)])

@@ -79,7 +79,7 @@ def test_a_chain_ends_at_a_pruned_event() -> None:
     assert log.requests == 2
 
 
-def test_a_cycle_of_events_that_the_pipeline_does_not_take_ends() -> None:
+def test_the_search_for_leaders_ends_at_a_cycle_outside_the_pipeline() -> None:
     log = Log([None, 2, 1], {0})
     assert followers([Link(key(0), key(1)), Link(key(3), key(3))], {key(9)}, log) == [False, False]
     assert first_without_leader([Link(key(0), key(1)), Link(key(3), key(3))], log) == 2

@@ -1,4 +1,4 @@
-"""A step over the trees that a batch affects gives what a step over all waiting events gives, in the same order."""
+"""A step over the trees that a batch affects has the same result and order as a step over all waiting events."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_a_scope_writes_a_table_from_one_log(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_single_one_of_many_concurrent_logs_is_recorded(tmp_path: Path) -> None:
+def test_exactly_one_of_many_concurrent_logs_is_recorded(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
     def register(number: int) -> str | None:

@@ -32,7 +32,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def take_away(folder: Path) -> None:
+def move_away(folder: Path) -> None:
     elsewhere = folder.rename(folder.with_name("elsewhere"))
     (elsewhere / "b.jsonl").touch()
 
@@ -59,7 +59,7 @@ def test_a_pattern_that_cannot_match_a_name_is_rejected(pattern: str) -> None:
         Directory("feed", pattern)
 
 
-async def refused(path: Path) -> UpstreamError:
+async def open_error(path: Path) -> UpstreamError:
     async with reading(Directory(path).producer()) as held:
         with pytest.raises(UpstreamError) as caught:
             await held.take(1)
@@ -68,24 +68,24 @@ async def refused(path: Path) -> UpstreamError:
 
 
 async def test_a_missing_folder_is_rejected(tmp_path: Path) -> None:
-    assert "does not exist" in str(await refused(tmp_path / "nowhere"))
+    assert "does not exist" in str(await open_error(tmp_path / "nowhere"))
 
 
 async def test_a_file_as_path_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
-    assert "is a file" in str(await refused(tmp_path / "a.jsonl"))
+    assert "is a file" in str(await open_error(tmp_path / "a.jsonl"))
 
 
 async def test_a_folder_that_cannot_store_progress_is_rejected(feed: Path) -> None:
     (feed / ".headrace").touch()
-    assert "cannot be used" in str(await refused(feed))
+    assert "cannot be used" in str(await open_error(feed))
 
 
 async def test_a_folder_has_at_most_one_reader(feed: Path) -> None:
     put(feed / "a.jsonl", b"{}\n")
     async with reading(Directory(feed).producer()) as held:
         await held.take(1)
-        assert "Another process is reading" in str(await refused(feed))
+        assert "Another process is reading" in str(await open_error(feed))
     async with reading(Directory(feed).producer()) as held:
         await held.take(1)
 
@@ -205,7 +205,7 @@ async def test_a_removed_folder_ends_the_stream(feed: Path) -> None:
     put(feed / "a.jsonl", b"1\n")
     async with reading(Directory(feed).producer()) as held:
         await held.take(1)
-        take_away(feed)
+        move_away(feed)
         with pytest.raises(UpstreamError, match="cannot be used"):
             await held.take(1)
 

@@ -6,7 +6,7 @@ from headrace.sources.kafka.commit_note import CommitNote, newest_marks, note_te
 from headrace.triggers.stream_log import LogMark
 
 
-def test_a_note_is_the_same_when_it_is_read() -> None:
+def test_a_note_is_parsed_back_unchanged() -> None:
     mark = LogMark("log", "kafka:main/shop/orders", 7)
     note = parse_note(note_text("5f1c", mark))
     assert (note.topic, note.mark) == ("5f1c", mark)
@@ -18,7 +18,7 @@ def test_the_text_of_another_program_is_an_empty_note(text: str | None) -> None:
     assert parse_note(text) == CommitNote()
 
 
-def test_a_mark_that_is_too_long_is_left_out() -> None:
+def test_a_mark_that_is_too_long_is_omitted() -> None:
     note = parse_note(note_text("5f1c", LogMark("log", "x" * 4_000, 7)))
     assert (note.topic, note.mark) == ("5f1c", None)
 

@@ -60,7 +60,7 @@ def test_a_floor_that_another_reader_has_passed_is_dropped() -> None:
     assert (one.assign(committed=5), one.floor) == (10, None)
 
 
-def test_a_partition_that_is_assigned_again_goes_on_after_the_delivered_messages() -> None:
+def test_a_reassigned_partition_continues_after_its_delivered_messages() -> None:
     one = partition()
     one.deliver(0)
     one.deliver(1)
@@ -81,7 +81,7 @@ def test_lost_messages_count_as_committed() -> None:
     assert one.committed_position == 49
 
 
-def test_a_topic_that_is_created_again_has_another_partition() -> None:
+def test_a_recreated_topic_has_a_new_partition() -> None:
     partitions = Partitions()
     old, new = partition(), Partition(KEY, "77aa", 0, NO_OFFSET)
     partitions.add(old)

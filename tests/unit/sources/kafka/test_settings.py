@@ -7,7 +7,7 @@ from headrace.errors import UpstreamError
 from headrace.sources.kafka.settings import client_settings, consumer_settings, ignored_settings
 
 
-def test_an_address_without_a_port_gets_the_default() -> None:
+def test_an_address_without_a_port_has_the_default_port() -> None:
     assert client_settings(parse_connection("kafka", "kafka://broker.example"))["bootstrap.servers"] == "broker.example:9092"
 
 
@@ -20,11 +20,11 @@ def test_an_address_without_a_port_gets_the_default() -> None:
         ("10.0.0.1", None, "10.0.0.1:9092"),
     ],
 )
-def test_several_hosts_and_addresses(host: str, port: int | None, servers: str) -> None:
+def test_several_hosts_and_ip_addresses_become_bootstrap_servers(host: str, port: int | None, servers: str) -> None:
     assert client_settings(Connection("kafka", "kafka", host=host, port=port))["bootstrap.servers"] == servers
 
 
-def test_a_login_is_sent_encrypted_unless_the_connection_says_otherwise() -> None:
+def test_a_login_uses_tls_unless_the_connection_sets_another_protocol() -> None:
     settings = client_settings(parse_connection("kafka", "kafka://ada:s%40cret@broker.example:9093"))
     assert settings == {
         "bootstrap.servers": "broker.example:9093",
@@ -47,12 +47,12 @@ def test_settings_of_the_upstream_cannot_be_changed() -> None:
     assert ignored_settings(connection) == ["group.id", "enable.auto.commit"]
 
 
-def test_a_classic_group_has_a_static_member_and_one_of_the_new_protocol_none() -> None:
+def test_only_a_classic_group_has_a_static_member() -> None:
     assert consumer_settings(parse_connection("kafka", "kafka://a"), "shop", "member")["group.instance.id"] == "member"
     assert "group.instance.id" not in consumer_settings(parse_connection("kafka", "kafka://a?group.protocol=consumer"), "shop", "member")
 
 
 @pytest.mark.parametrize(("uri", "problem"), [("http://a", "kind 'http'"), ("kafka://", "no address")])
-def test_a_connection_that_cannot_be_used_is_named(uri: str, problem: str) -> None:
+def test_an_unusable_connection_is_named(uri: str, problem: str) -> None:
     with pytest.raises(UpstreamError, match=problem):
         client_settings(parse_connection("kafka", uri))

@@ -13,7 +13,7 @@ from headrace.triggers.upstream import load_upstream
 @pytest.mark.parametrize(
     "start", ["earliest", "latest", datetime(2026, 1, 2, tzinfo=UTC), {"orders": {0: 5, 3: 2**63 - 1}}, {"orders": {}}]
 )
-def test_an_upstream_is_the_same_after_serialisation(start: Any) -> None:
+def test_an_upstream_is_restored_from_its_serialized_form(start: Any) -> None:
     upstream = Kafka(["orders", "^refunds\\..*"], connection="main", group="shop", start=start, decode="text")
     again = load_upstream(*upstream.serialize())
     assert again.serialize() == upstream.serialize()

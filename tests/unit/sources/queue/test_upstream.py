@@ -44,7 +44,7 @@ def values(items: list[tuple[Any, Any]]) -> list[Any]:
     return [raw.value for raw, _ in items]
 
 
-async def refused(path: Path) -> UpstreamError:
+async def open_error(path: Path) -> UpstreamError:
     async with reading(Queue(path).producer()) as held:
         with pytest.raises(UpstreamError) as caught:
             await held.take(1)
@@ -78,7 +78,7 @@ async def test_a_queue_has_at_most_one_reader(path: Path) -> None:
     put(path, 1)
     async with reading(Queue(path).producer()) as held:
         await held.take(1)
-        assert "Another process is reading" in str(await refused(path))
+        assert "Another process is reading" in str(await open_error(path))
     async with reading(Queue(path).producer()) as held:
         await held.take(1)
 
@@ -88,11 +88,11 @@ async def test_a_file_that_is_not_a_queue_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute("CREATE TABLE a (b)")
-    assert "but not a queue" in str(await refused(tmp_path / "text"))
-    assert "not a queue of Headrace" in str(await refused(tmp_path / "empty"))
-    assert "not a queue of Headrace" in str(await refused(tmp_path / "other.db"))
-    assert "is a folder" in str(await refused(tmp_path))
-    assert "does not exist" in str(await refused(tmp_path / "nowhere" / "orders.queue"))
+    assert "but not a queue" in str(await open_error(tmp_path / "text"))
+    assert "not a queue of Headrace" in str(await open_error(tmp_path / "empty"))
+    assert "not a queue of Headrace" in str(await open_error(tmp_path / "other.db"))
+    assert "is a folder" in str(await open_error(tmp_path))
+    assert "does not exist" in str(await open_error(tmp_path / "nowhere" / "orders.queue"))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["empty", "other.db", "text"]
 
 
@@ -101,7 +101,7 @@ async def test_a_queue_of_another_version_is_rejected(path: Path, version: int, 
     put(path, 1)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
-    error = await refused(path)
+    error = await open_error(path)
     assert f"version {version}" in str(error)
     assert hint in (error.hint or "")
 

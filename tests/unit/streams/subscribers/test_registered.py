@@ -278,7 +278,7 @@ async def test_overflow_fail_spills_and_fails_the_subscriber() -> None:
     await scene.close()
 
 
-async def test_overflow_block_pauses_for_live_subscribers_and_spills_for_offline_ones() -> None:
+async def test_overflow_block_pauses_for_live_subscribers_and_spills_for_offline_subscribers() -> None:
     scene = Scene(1, 2, items=range(10), max_subscriber_queue=2, overflow="block")
     stream = scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY, backlog=scene.keeper.backlog(1))
     await settle()

@@ -28,13 +28,13 @@ class Refuses(Reads):
             if raw % 2 == 0:
                 yield TriggerEvent(raw)
             elif self.how == "task":
-                await asyncio.create_task(self._refuse())
+                await asyncio.create_task(self._reject())
             elif self.how == "thread":
                 await asyncio.to_thread(reject_shared_stream_event)
             else:
                 reject_shared_stream_event("odd")
 
-    async def _refuse(self) -> None:
+    async def _reject(self) -> None:
         reject_shared_stream_event("odd")
 
 

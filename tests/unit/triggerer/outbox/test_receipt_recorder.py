@@ -139,7 +139,7 @@ async def test_an_old_owner_does_not_advance() -> None:
             await books.record(receipt("a", 1, 1))
 
 
-async def test_a_refused_receipt_does_not_affect_others() -> None:
+async def test_a_refused_receipt_does_not_affect_other_receipts() -> None:
     api = Api(ApiRefused("422"), ApiRefused("422"))
     api.go.clear()
     async with recording(api) as (books, _):

@@ -53,7 +53,7 @@ ODD_IDS = ['"a\\u0000b"', "1" * 4_299, "9" * 4_000, '"' + "x" * 5_000 + '"', '""
 
 
 @pytest.mark.parametrize("id", ODD_IDS)
-def test_a_raw_event_with_an_unusual_id_becomes_an_event_or_its_own_dead_letter(id: str) -> None:
+def test_a_raw_event_with_an_unusual_id_becomes_an_event_or_a_dead_letter(id: str) -> None:
     outbox = Outbox()
     sealer(outbox).matched(matched(f'{{"id": {id}}}', BY_ID))
     (pending,) = outbox

@@ -37,7 +37,7 @@ class Api(ApiTwin):
         self.known[subscriber_set.digest] = members
         return SubscriberSetDefined(defined=True)
 
-    def forget(self) -> None:
+    def drop_sets(self) -> None:
         self.known = {None: frozenset()}
 
 
@@ -80,7 +80,7 @@ async def test_the_whole_set_is_defined_if_its_base_is_unknown() -> None:
     api = Api()
     made = subscriber_sets(api)
     await made.define("s", (1, 2))
-    api.forget()
+    api.drop_sets()
     digest = await made.define("s", (1, 2, 3))
     assert api.known[digest] == {1, 2, 3}
 
@@ -112,7 +112,7 @@ async def test_a_subscriber_set_that_was_merged_is_defined_again() -> None:
     recorder = Recorder(api)
     receipt = Receipt("s", "x", None, 1, 1, tuple(range(100)), ())
     await recorder.record(receipt)
-    api.forget()
+    api.drop_sets()
     await recorder.record(receipt)
     assert len(recorder.sent) == 3
 

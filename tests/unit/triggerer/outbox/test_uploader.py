@@ -90,7 +90,7 @@ async def upload(api: BatchStore, pendings: list[OutboxItem]) -> Ledger:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_everything_is_stored_and_confirmed_once_despite_any_errors(seed: int) -> None:
+async def test_all_items_are_stored_and_confirmed_once_despite_any_errors(seed: int) -> None:
     chance = random.Random(seed)
     poison = set(chance.sample(range(300), k=chance.randrange(0, 4)))
     api = FlakyApi(seed, trouble=0.4)
@@ -99,7 +99,7 @@ async def test_everything_is_stored_and_confirmed_once_despite_any_errors(seed: 
     assert {letter.position for letter in api.letters.values()} == poison == ledger.rejected, f"seed {seed}"
 
 
-async def test_items_added_during_a_batch_share_the_next_one() -> None:
+async def test_items_added_during_a_batch_share_the_next_batch() -> None:
     api = FlakyApi(0, trouble=0.0)
     outbox, ledger = Outbox(), Ledger(range(100))
     outbox.put(item(0))
@@ -247,7 +247,7 @@ def failing(item: Item) -> Exception | None:
     return ApiUnavailable("it failed", status=500) if getattr(item, "payload", "") == "poison" else None
 
 
-async def test_an_item_that_the_api_fails_on_becomes_a_dead_letter_and_others_are_stored() -> None:
+async def test_an_item_that_fails_the_api_becomes_a_dead_letter_and_other_items_are_stored() -> None:
     api = PickyApi(failing)
     ledger = await upload(api, [item(number, "poison" if number in {7, 40} else "{}") for number in range(60)])
     assert {letter.position for letter in api.letters()} == {7, 40} == ledger.rejected

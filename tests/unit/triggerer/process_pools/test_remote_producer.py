@@ -181,7 +181,7 @@ async def test_read_ahead_is_limited(feed: list[tuple[Any, Any]]) -> None:
     await pool.close()
 
 
-async def test_other_producers_of_a_blocked_process_restart_in_another(feed: list[tuple[Any, Any]]) -> None:
+async def test_other_producers_of_a_blocked_process_restart_in_another_process(feed: list[tuple[Any, Any]]) -> None:
     pool = local_producers()
     good, bad = remote(pool, "good"), remote(pool, "bad")
     feed += [({"n": 0}, ("a", 0))]

@@ -19,7 +19,7 @@ LANE = "lane"
 
 
 class Wire:
-    """A turn, the stream of its filter, and what they have sent each other: `hear` and `deliver` let it arrive."""
+    """A turn, the stream of its filter, and the messages between them: `receive` and `deliver` hand them over."""
 
     def __init__(self, count: int) -> None:
         self.ledger = Ledger(queue_limit=100, ack_timeout=60.0)
@@ -49,8 +49,8 @@ class Wire:
         for position in range(begin, begin + count):
             self.ledger.publish(position, position, LANE, 0.0, position)
 
-    def hear(self) -> None:
-        """Let the runner hear what the trigger process has said."""
+    def receive(self) -> None:
+        """Hand the messages of the trigger process to the runner."""
         steps, self.steps[:] = [*self.steps], []
         for step in steps:
             match step:
@@ -86,7 +86,7 @@ class Wire:
         """Let the filter pull the first raw event; those after it are read ahead."""
         pulled = self.stream.__anext__().__await__()
         next(pulled)
-        self.hear()
+        self.receive()
         self.deliver()
         with pytest.raises(StopIteration) as stopped:
             next(pulled)
@@ -118,7 +118,7 @@ async def spilled() -> Wire:
     wire.fire(0)
     assert await wire.pull() == 1
     wire.ledger.spill([wire.reader], stop=False)
-    wire.hear()
+    wire.receive()
     wire.deliver()
     assert wire.position is None
     return wire
@@ -127,7 +127,7 @@ async def spilled() -> Wire:
 async def test_an_event_fired_after_a_reset_for_an_older_raw_event_is_dropped() -> None:
     wire = await spilled()
     wire.fire(1)
-    wire.hear()
+    wire.receive()
     assert wire.fired == [(b"0", 0)]
 
 
@@ -142,7 +142,7 @@ async def test_a_raw_event_after_a_reset_fires_its_own_event() -> None:
     wire.fire(10)
     assert await wire.pull() == 11
     wire.fire(11)
-    wire.hear()
+    wire.receive()
     assert wire.fired == [(b"0", 0), (b"10", 10), (b"11", 11)]
 
 
@@ -154,14 +154,14 @@ async def test_a_rejection_after_a_reset_of_an_older_raw_event_is_dropped() -> N
     wire.deliver()
     assert wire.position == 10
     assert wire.stream.reject("no")
-    wire.hear()
+    wire.receive()
     assert wire.ledger.bind(wire.reader) is not None, "the refusal went to another raw event"
 
 
 async def test_a_failure_after_a_reset_on_an_older_raw_event_is_not_charged() -> None:
     wire = await spilled()
     wire.fail()
-    wire.hear()
+    wire.receive()
     assert [end.charge for end in wire.ends] == [False]
 
 
@@ -172,7 +172,7 @@ async def test_events_for_read_ahead_of_a_closed_stream_are_dropped() -> None:
     wire.fire(0)
     assert await wire.pull() == 1
     wire.fire(1)
-    wire.hear()
+    wire.receive()
     assert wire.fired == [(b"0", 0)]
 
 
@@ -181,5 +181,5 @@ async def test_events_of_an_abandoned_turn_are_dropped() -> None:
     assert await wire.start() == 0
     wire.turn.abandon()
     wire.fire(0)
-    wire.hear()
+    wire.receive()
     assert wire.fired == []

@@ -248,7 +248,7 @@ async def test_a_redriven_raw_event_is_matched_again_by_its_watch(upstream: Memo
     assert api.letters == []  # the letter that stands for the broken one opens again when it is settled
 
 
-async def test_an_unusable_redriven_raw_event_does_not_stop_others(upstream: Memory, waits: list[int]) -> None:
+async def test_an_unusable_redriven_raw_event_does_not_stop_other_raw_events(upstream: Memory, waits: list[int]) -> None:
     api = Api(number=10)
     kept = [
         '{"id": []}',
