@@ -1,4 +1,4 @@
-"""The contract of the ordering (nine points), over every home: memory, SQLite, PostgreSQL, and the pipeline's kernel."""
+"""The contract of the ordering (nine points), over every store: memory, SQLite, PostgreSQL, and the kernel of pipelines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def home(kind: str, scopes: SqlScopes, *, wide: bool = False) -> Home:
 @pytest.mark.parametrize("kind", EVERY)
 @some
 @given_chance
-def test_any_history_is_handled_once_each_and_leaders_first(kind: str, scopes: SqlScopes, chance: Random) -> None:
+def test_each_event_of_any_history_is_handled_once_after_its_leader(kind: str, scopes: SqlScopes, chance: Random) -> None:
     run(home(kind, scopes), history(chance))
 
 
@@ -61,31 +61,31 @@ def test_any_history_is_handled_once_each_and_leaders_first(kind: str, scopes: S
 @pytest.mark.parametrize("kind", HANDLING)
 @some
 @given_chance
-def test_any_number_of_workers_who_fail_crash_and_dawdle(kind: str, dead: str, scopes: SqlScopes, chance: Random) -> None:
+def test_failing_crashing_and_slow_workers_handle_any_history(kind: str, dead: str, scopes: SqlScopes, chance: Random) -> None:
     policy = replace(POLICY, dead="hold" if dead == "hold" else "release")
     SubscriberSet(handling(kind, scopes, policy), chance).run(history(chance))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_reversed_chain_of_100_000(kind: str, scopes: SqlScopes) -> None:
+def test_a_reversed_chain_of_100_000_events_is_released_in_order(kind: str, scopes: SqlScopes) -> None:
     # all of them on PostgreSQL take 15 s: the soak does that
     a_reversed_chain(home(kind, scopes, wide=True), CHAIN // 5 if kind == "postgresql" else CHAIN)
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_10_000_followers_of_one_leader_come_in_order_of_time(kind: str, scopes: SqlScopes) -> None:
+def test_10_000_followers_of_one_leader_are_released_in_order_of_time(kind: str, scopes: SqlScopes) -> None:
     followers_of_one_leader(home(kind, scopes, wide=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_leader_that_comes_after_50_000_other_events(kind: str, scopes: SqlScopes) -> None:
+def test_a_leader_after_50_000_other_events_releases_its_follower(kind: str, scopes: SqlScopes) -> None:
     a_leader_after_many_others(home(kind, scopes, wide=True))
 
 
 @pytest.mark.parametrize("kind", HANDLING)
-def test_one_of_five_followers_fails_and_holds_back_only_what_follows_it(kind: str, scopes: SqlScopes) -> None:
+def test_a_failed_follower_blocks_only_its_own_followers(kind: str, scopes: SqlScopes) -> None:
     ordering = handling(kind, scopes)
     events = [Event("leader", None, 0), *(Event(f"f{n}", "leader", n) for n in range(5)), *(Event(f"g{n}", f"f{n}", 9) for n in range(5))]
     ordering.offer([caused(event) for event in events], START)
@@ -115,7 +115,7 @@ def test_one_of_five_followers_fails_and_holds_back_only_what_follows_it(kind: s
 
 
 @pytest.mark.parametrize("kind", HANDLING)
-def test_a_claim_that_ran_out_is_anothers_and_the_first_settles_nothing(kind: str, scopes: SqlScopes) -> None:
+def test_an_expired_claim_goes_to_another_worker_and_cannot_be_settled(kind: str, scopes: SqlScopes) -> None:
     ordering = handling(kind, scopes)
     ordering.offer([caused(Event("a", None, 0)), caused(Event("b", "a", 0))], START)
     first = ordering.claim(9, START)
@@ -129,7 +129,7 @@ def test_a_claim_that_ran_out_is_anothers_and_the_first_settles_nothing(kind: st
 
 @pytest.mark.parametrize("ahead", [6_000_000, 86_400_000_000])
 @pytest.mark.parametrize("kind", HANDLING)
-def test_a_clock_that_was_ahead_for_a_moment_stops_nothing_for_longer(kind: str, ahead: int, scopes: SqlScopes) -> None:
+def test_a_brief_clock_jump_does_not_prolong_leases_or_waits(kind: str, ahead: int, scopes: SqlScopes) -> None:
     ordering = handling(kind, scopes)
     ordering.offer([caused(event) for event in (Event("a", None, 0), Event("b", None, 0), Event("w", "never", ahead))], START + ahead)
     assert [claim.event.id for claim in ordering.claim(1, START + ahead)] == ["a"]
@@ -144,7 +144,7 @@ def test_a_clock_that_was_ahead_for_a_moment_stops_nothing_for_longer(kind: str,
 
 
 @pytest.mark.parametrize("kind", HANDLING)
-def test_a_scope_whose_clock_was_ahead_says_so_when_it_is_asked_what_is_due(kind: str, scopes: SqlScopes) -> None:
+def test_the_next_due_time_is_corrected_after_a_clock_jump(kind: str, scopes: SqlScopes) -> None:
     ordering = handling(kind, scopes)
     ordering.offer([caused(Event("w", "never", 86_400_000_000))], START + 86_400_000_000)
     assert ordering.next_due(START) in {START, START + LOOKBACK}
@@ -154,7 +154,7 @@ def test_a_scope_whose_clock_was_ahead_says_so_when_it_is_asked_what_is_due(kind
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_leaders_given_up_are_bounded_and_every_copy_forgets_the_same(
+def test_the_number_of_lost_leaders_is_bounded_and_equal_in_every_copy(
     kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core_ordering, "GIVEN_UP_LIMIT", 4)
@@ -182,9 +182,7 @@ def test_leaders_given_up_are_bounded_and_every_copy_forgets_the_same(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_many_that_are_lost_at_once_are_released_in_parts_and_every_copy_does_the_same(
-    kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_lost_followers_are_released_in_slices_in_every_copy(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_ordering, "EXPIRED_EVENTS", 10)
     ordering = scopes.home(kind, POLICY, WIDE)
     other = scopes.copy_of(kind, ordering)
@@ -202,7 +200,7 @@ def test_many_that_are_lost_at_once_are_released_in_parts_and_every_copy_does_th
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_many_that_one_event_blocked_become_ready_in_slices_whoever_goes_on(
+def test_many_blocked_followers_become_ready_in_slices_in_any_process(
     kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
@@ -232,7 +230,7 @@ PLANS = [("sqlite", None), ("postgresql", None), ("postgresql", "enable_indexsca
 
 
 @pytest.mark.parametrize(("kind", "without"), PLANS)
-def test_a_claim_takes_the_first_followers_along_whatever_the_plan(kind: str, without: str | None, scopes: SqlScopes) -> None:
+def test_a_claim_includes_the_first_followers_with_any_query_plan(kind: str, without: str | None, scopes: SqlScopes) -> None:
     ordering = scopes.home(kind, POLICY, WIDE)
     ordering.offer([caused(Event(f"f{n:02}", "leader", 95 - n)) for n in range(95)], START)
     ordering.offer([caused(Event("leader", None, 0))], START)
@@ -244,7 +242,7 @@ def test_a_claim_takes_the_first_followers_along_whatever_the_plan(kind: str, wi
 
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_any_history_is_handled_once_each_where_trees_are_released_in_slices(
+def test_any_history_is_handled_once_with_releases_in_slices(
     kind: str, limit: int, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "RELEASED_EVENTS", limit)
@@ -254,7 +252,7 @@ def test_any_history_is_handled_once_each_where_trees_are_released_in_slices(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_tree_is_released_in_slices_and_every_copy_goes_on(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_is_released_in_slices_by_every_copy(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     ordering = scopes.home(kind, POLICY, LOOKBACK)
     followers = [Event(f"f{n:02}", "leader", 45 - n) for n in range(45)]
@@ -292,7 +290,7 @@ class EachAnother:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_any_history_is_handled_once_each_where_every_slice_is_another_process(
+def test_any_history_is_handled_once_with_each_slice_in_another_process(
     kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "RELEASED_EVENTS", 2)
@@ -339,7 +337,9 @@ def test_a_cycle_is_released_in_slices_in_the_order_of_one_transaction(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_clock_is_set_back_in_slices_and_every_copy_agrees(kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_after_a_clock_jump_are_corrected_in_slices_in_every_copy(
+    kind: str, scopes: SqlScopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ahead = 86_400_000_000
     monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     policy = replace(POLICY, max_attempts=9)
@@ -379,7 +379,7 @@ def test_events_older_than_the_lookback_do_not_wait_and_their_leader_is_late(kin
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "kernel"])
-def test_where_the_log_feeds_the_scope_old_events_wait_too_but_no_longer(kind: str, scopes: SqlScopes) -> None:
+def test_old_events_of_the_log_wait_at_most_the_lookback(kind: str, scopes: SqlScopes) -> None:
     """The log remembers every leader: one that is not there has not come, and may be the next."""
     whole: Home = KernelHome(LOOKBACK) if kind == "kernel" else Handling(scopes.home(kind, POLICY, LOOKBACK, by_age=False))
     assert whole.step([Event("follower", "leader", -5 * LOOKBACK), Event("orphan", "nobody", -5 * LOOKBACK)], START) == []

@@ -1,4 +1,4 @@
-"""Background work survives whatever it meets: it is tried again, what is beside it goes on, and people are told."""
+"""Background work survives failures: it is retried, other work continues, and an alert reports it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failing:
         return self._answer
 
 
-def test_pauses_grow_and_end_with_a_success() -> None:
+def test_retry_pauses_grow_and_are_reset_by_a_success() -> None:
     work = BackgroundWork()
     pauses = [work.record_failure("it", ValueError("x" * 10_000)) for _ in range(12)]
     assert (pauses[:3], pauses[-1]) == ([1.0, 2.0, 4.0], MAX_PAUSE_SECONDS)
@@ -41,7 +41,7 @@ def test_pauses_grow_and_end_with_a_success() -> None:
     assert work.record_failure("it", ValueError()) == 1.0
 
 
-def test_a_sweep_that_fails_stops_no_other_and_is_on_show_until_it_succeeds(store: Store) -> None:
+def test_a_failed_sweep_is_an_alert_and_does_not_stop_other_sweeps(store: Store) -> None:
     sweep = Failing(0)
     other = Failing(0, "others", broken=False)
     pruner = Pruner(store, 30, sweeps=[sweep, other])
@@ -55,7 +55,7 @@ def test_a_sweep_that_fails_stops_no_other_and_is_on_show_until_it_succeeds(stor
     assert store.background.alerts() == []
 
 
-def test_the_pruner_goes_on_after_any_exception(store: Store) -> None:
+def test_the_pruner_continues_after_any_exception(store: Store) -> None:
     sweep = Failing(0)
     with Pruner(store, 30, sweeps=[sweep]):
         for _ in range(2):
@@ -63,7 +63,7 @@ def test_the_pruner_goes_on_after_any_exception(store: Store) -> None:
             sweep.called.clear()
 
 
-def test_the_alarm_goes_on_after_any_exception(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deadline_timer_continues_after_any_exception(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Failing(None)
     monkeypatch.setattr(store.task_runs, "sweep", sweep)
     with DeadlineTimer(store.task_runs, store.background):
@@ -73,7 +73,7 @@ def test_the_alarm_goes_on_after_any_exception(store: Store, monkeypatch: pytest
         assert [alert.about for alert in store.background.alerts()] == ["work:timeouts of task runs"]
 
 
-def test_an_observer_that_fails_stops_no_writer(store: Store) -> None:
+def test_a_failed_observer_does_not_stop_writers(store: Store) -> None:
     observer = Failing(None)
     forget = store.observe(observer)
     assert store.jobs.register(registration()).id

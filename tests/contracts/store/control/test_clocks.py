@@ -1,4 +1,4 @@
-"""A wall clock that is wrong, ahead or behind, for a moment or for good, lets retention delete nothing young and keeps nothing for ever."""
+"""A wall clock that is ahead or behind, briefly or permanently: retention deletes no young data and deletes all old data in the end."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def hours(store: Store, clock: TurnedClock, days: int) -> None:
         pruner.prune()
 
 
-def kept(store: Store) -> tuple[int, int, int]:
+def row_counts(store: Store) -> tuple[int, int, int]:
     return count(store), count(store, jobs), count(store, task_runs)
 
 
-def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store, clock: TurnedClock) -> None:
+def test_a_clock_jump_deletes_no_young_data_and_raises_an_alert(store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     work(store, owner, "a")
     work(store, owner, "b")
     clock.turn(HOUR)
-    before = kept(store)
+    before = row_counts(store)
     clock.set(60 * DAY)
     Pruner(store, 30).prune()
-    assert kept(store) == before
+    assert row_counts(store) == before
     (alert,) = store.background.alerts()
     assert "60.0 days less than the clock" in alert.summary
     clock.set(-60 * DAY)
@@ -77,7 +77,7 @@ def test_a_clock_that_is_ahead_deletes_nothing_young_and_is_told_of(store: Store
 
 
 @pytest.mark.slow
-def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: Store, clock: TurnedClock) -> None:
+def test_a_clock_that_stays_ahead_deletes_only_old_data(store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     work(store, owner, "a")
     clock.turn(2 * HOUR)
@@ -87,7 +87,7 @@ def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: St
     Pruner(store, 30).prune()
     work(store, owner, "b")
     hours(store, clock, 10)
-    assert kept(store)[0] == 2
+    assert row_counts(store)[0] == 2
     clock.turn(19 * DAY)
     Pruner(store, 30).prune()
     assert (count(store), count(store, task_runs)) == (2, 2), "29 days old"
@@ -97,7 +97,7 @@ def test_a_clock_that_stays_ahead_deletes_what_is_old_and_nothing_else(store: St
 
 
 @pytest.mark.parametrize("wrong", [-400 * DAY, -DAY, DAY, 400 * DAY])
-def test_events_of_a_wrong_clock_neither_go_early_nor_hold_others_back(wrong: int, store: Store, clock: TurnedClock) -> None:
+def test_events_with_wrong_times_are_pruned_at_the_right_age(wrong: int, store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     clock.turn(HOUR)
     Pruner(store, 30).prune()
@@ -117,7 +117,7 @@ def test_events_of_a_wrong_clock_neither_go_early_nor_hold_others_back(wrong: in
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_what_passed_while_nobody_was_there_counts_a_day_at_most(kind: str, tmp_path: Path) -> None:
+def test_downtime_adds_at_most_a_day_to_the_age(kind: str, tmp_path: Path) -> None:
     clock = TurnedClock()
     with opened(kind, tmp_path, clock) as store:
         holder(store, "first").append(event("a"))
@@ -134,7 +134,7 @@ def test_what_passed_while_nobody_was_there_counts_a_day_at_most(kind: str, tmp_
 
 
 @pytest.mark.slow
-def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: TurnedClock) -> None:
+def test_age_marks_are_pruned_after_twice_the_retention(store: Store, clock: TurnedClock) -> None:
     for _ in range(5):
         Pruner(store, 0.5).prune()
     assert count(store, age_marks) == 1, "no two of one minute"
@@ -145,9 +145,7 @@ def test_marks_are_kept_for_as_long_as_they_are_needed(store: Store, clock: Turn
     assert count(store, age_marks) == 49, "those of two days: what the keys of events take"
 
 
-def test_what_a_webhook_holds_is_passed_over_a_bounded_piece_at_a_time(
-    store: Store, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pruning_skips_events_of_webhooks_in_bounded_slices(store: Store, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_SCANNED_EVENTS", 50)
     owner = holder(store, "first")
     owner.append(*(event(f"{n}") for n in range(1, 301)))
@@ -208,7 +206,7 @@ def test_a_wrong_clock_neither_ends_nor_prolongs_the_timeout_of_a_task_run(
 
 @pytest.mark.parametrize("wrong", [-3600, 3600])
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_timeout_outlives_the_api_also_where_the_clock_was_set_before_that_ended(kind: str, wrong: int, tmp_path: Path) -> None:
+def test_a_timeout_survives_a_restart_after_a_clock_change(kind: str, wrong: int, tmp_path: Path) -> None:
     clock = TurnedClock()
     with opened(kind, tmp_path, clock) as store:
         wait(store, "waits")
@@ -225,7 +223,7 @@ def test_a_timeout_outlives_the_api_also_where_the_clock_was_set_before_that_end
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_timeout_that_is_over_while_no_api_is_there_ends_with_the_next_one(kind: str, tmp_path: Path) -> None:
+def test_a_timeout_that_expires_during_downtime_ends_after_the_restart(kind: str, tmp_path: Path) -> None:
     clock = TurnedClock()
     with opened(kind, tmp_path, clock) as store:
         wait(store, "waits")
@@ -234,24 +232,24 @@ def test_a_timeout_that_is_over_while_no_api_is_there_ends_with_the_next_one(kin
         assert state(store, "waits") == "failed"
 
 
-def test_the_timeout_of_a_task_run_is_shown_by_the_wall_clock(store: Store, clock: TurnedClock) -> None:
-    def shown() -> float:
+def test_the_timeout_of_a_task_run_is_shown_in_wall_clock_time(store: Store, clock: TurnedClock) -> None:
+    def timeout_from_now() -> float:
         with store.reading() as connection:
             (found,) = task_run_list(connection, limit=9)
         return 0.0 if found.timeout is None else found.timeout.timestamp() - store.now() / 1_000_000
 
     wait(store, "waits")
-    assert shown() == 600
+    assert timeout_from_now() == 600
     clock.turn(30)
-    assert shown() == 570
+    assert timeout_from_now() == 570
     clock.set(3600)
     clock.turn(31)
     store.task_runs.sweep()
-    assert shown() == 539
+    assert timeout_from_now() == 539
 
 
 @pytest.mark.slow
-def test_sweeps_of_task_runs_leave_about_a_mark_an_hour(store: Store, clock: TurnedClock) -> None:
+def test_sweeps_of_task_runs_store_about_one_age_mark_per_hour(store: Store, clock: TurnedClock) -> None:
     for _ in range(10 * 60):
         clock.turn(61)
         store.task_runs.sweep()

@@ -1,4 +1,4 @@
-"""The contract of staged declarations: pages, applied a bounded number at a time, whole in the end, the same however often."""
+"""The contract of staged declarations: sent in pages, applied in bounded slices, complete at the end, idempotent."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def second() -> DeclareProject:
     return plain.model_copy(update={"triggers": [*adjusted, *changed.triggers]})
 
 
-def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder) -> None:
+def test_a_staged_declaration_equals_a_whole_declaration(store: Store, owner: Holder) -> None:
     declared = second()
     send(owner, declared)
     assert states(store) == dict.fromkeys(("kept", "changed", "adjusted", "gone"), ("running", 1)), "nothing is applied yet"
@@ -83,7 +83,7 @@ def test_a_staged_declaration_is_what_a_whole_one_is(store: Store, owner: Holder
     assert states(store)["changed"] == ("running", 2), "what has not changed runs on"
 
 
-def test_what_comes_is_there_before_anything_goes(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_triggers_are_added_before_old_triggers_are_removed(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projects, "MAX_APPLY_SECONDS", 0.0)
     monkeypatch.setattr("headrace.store.control.declarations.MAX_SLICE_TRIGGERS", 1)
     declared = second()
@@ -100,7 +100,7 @@ def test_what_comes_is_there_before_anything_goes(store: Store, owner: Holder, m
     assert (False, True) not in seen
 
 
-def test_a_declaration_of_which_a_page_is_missing_changes_nothing(store: Store, owner: Holder) -> None:
+def test_a_declaration_with_a_missing_page_changes_nothing(store: Store, owner: Holder) -> None:
     before = states(store)
     declared = second()
     send(owner, declared.model_copy(update={"triggers": declared.triggers[:-1]}))
@@ -115,7 +115,7 @@ def test_a_declaration_of_which_a_page_is_missing_changes_nothing(store: Store, 
         send(owner, declared)
 
 
-def test_a_job_lives_as_long_as_it_declares(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_pages_of_a_declaration_keep_the_job_alive(store: Store, owner: Holder, clock: TurnedClock) -> None:
     """A declaration that takes long has no heartbeats beside it."""
     declared, other = second(), holder(store)
     for one in declared.triggers:
@@ -130,7 +130,7 @@ def test_a_job_lives_as_long_as_it_declares(store: Store, owner: Holder, clock: 
     switch_whole(owner, declared)
 
 
-def test_arguments_that_another_declaration_changed_meanwhile_are_declared_anew(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_arguments_changed_by_a_concurrent_declaration_are_declared_again(store: Store, owner: Holder, clock: TurnedClock) -> None:
     declared = declaration("kept", "changed")
     send(owner, declared)
     clock.turn(1)
@@ -141,7 +141,7 @@ def test_arguments_that_another_declaration_changed_meanwhile_are_declared_anew(
     assert arguments(first) == {}
 
 
-def test_what_was_staged_and_never_declared_is_forgotten(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_staged_pages_that_were_never_declared_are_pruned(store: Store, owner: Holder, clock: TurnedClock) -> None:
     send(owner, second())
     assert store.prune(lambda connection: staged_declarations(connection, store.now(), 100)) == 0
     clock.turn(60)
@@ -169,7 +169,7 @@ def some_triggers(random: Random) -> DeclareProject:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pages_lead_to_what_one_call_leads_to(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_and_a_single_call_have_the_same_result(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.store.control.declarations.MAX_SLICE_TRIGGERS", 7)
     random = Random(seed)
     declared = [some_triggers(random) for _ in range(4)]
@@ -180,10 +180,10 @@ def test_pages_lead_to_what_one_call_leads_to(store: Store, seed: int, monkeypat
         store.projects.declare(owners["trains"].job_id, "trains", one)
         for owner in owners.values():
             owner.load()
-        assert kept(store, "flights") == kept(store, "trains")
+        assert stored_triggers(store, "flights") == stored_triggers(store, "trains")
 
 
-def kept(store: Store, project: str) -> list[Any]:
+def stored_triggers(store: Store, project: str) -> list[Any]:
     """Return what is kept of a project's triggers, but for their ids and the moments at which they were declared."""
     names = ("name", "classpath", "kwargs", "kwargs_digest", "stream", "queue", "priority", "max_restarts", "state", "epoch", "restarts")
     with store.reading() as connection:
@@ -192,7 +192,7 @@ def kept(store: Store, project: str) -> list[Any]:
     return [tuple(row) for row in found]
 
 
-def test_arguments_are_sealed_without_the_writers_lock(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_are_encrypted_without_the_writers_lock(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     sealers: set[str] = set()
     seal = encrypted_arguments.encrypt
 
@@ -206,7 +206,7 @@ def test_arguments_are_sealed_without_the_writers_lock(owner: Holder, monkeypatc
 
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
-def test_postgresql_reads_no_index_of_all_triggers_for_each_row(store: Store, owner: Holder) -> None:
+def test_postgresql_does_not_scan_the_index_of_triggers_for_each_row(store: Store, owner: Holder) -> None:
     engine = store._database._writer._engine
     plans: list[str] = []
 

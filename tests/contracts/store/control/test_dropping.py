@@ -1,4 +1,4 @@
-"""The contract of dropping: what is kept for a trigger that nobody declares any more goes, counted, by a person or by retention."""
+"""The contract of dropping the backlog of a removed trigger, by an operator or by retention: the dropped raw events are counted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(store: Store) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def test_what_is_dropped_is_counted_and_the_books_balance(store: Store, owner: Holder) -> None:
+def test_a_dropped_backlog_is_counted_and_the_audit_is_clean(store: Store, owner: Holder) -> None:
     keep(owner, spill(1, 1, 2), spill(2, 1), spill(3, 1))
     record(owner, receipt(None, 2, 2, answered(1, spilled=2), answered(2, spilled=1)))
     assert store.backlog.drop(1) == 3
@@ -44,13 +44,13 @@ def test_what_is_dropped_is_counted_and_the_books_balance(store: Store, owner: H
         store.backlog.drop(9)
 
 
-def test_more_than_one_commit_takes_is_dropped(store: Store, owner: Holder) -> None:
+def test_a_backlog_larger_than_one_transaction_is_dropped(store: Store, owner: Holder) -> None:
     keep(owner, *(spill(position) for position in range(1, DROP_BATCH_ROWS + 11)))
     assert store.backlog.drop(1) == DROP_BATCH_ROWS + 10
     assert waiting(owner) == []
 
 
-def test_a_redriven_letter_is_done_with_once_it_is_dropped(store: Store, owner: Holder) -> None:
+def test_dropping_a_redriven_dead_letter_closes_it(store: Store, owner: Holder) -> None:
     bury(owner, letter("a", 1, stream=STREAM, lane="a.jsonl", position=1))
     store.dead_letters.redrive(some("a"))
     assert store.backlog.drop(1) == 1
@@ -58,7 +58,7 @@ def test_a_redriven_letter_is_done_with_once_it_is_dropped(store: Store, owner: 
         assert dead_letter_page(connection, before=None, limit=9).dead_letters == []
 
 
-def test_retention_drops_what_is_kept_for_removed_triggers(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_retention_drops_the_backlogs_of_removed_triggers(store: Store, owner: Holder, clock: TurnedClock) -> None:
     keep(owner, *(spill(position, 1, 2) for position in range(1, 6)))
     record(owner, receipt(None, 5, 5, answered(1, spilled=5), answered(2, spilled=5)))
     store.projects.declare(owner.job_id, "flights", declaration("second"))
@@ -76,7 +76,7 @@ def test_retention_drops_what_is_kept_for_removed_triggers(store: Store, owner: 
     assert rows(store) == (5, 5)
 
 
-def test_a_trigger_that_is_declared_again_gets_what_is_kept_for_it(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_a_trigger_that_is_declared_again_keeps_its_backlog(store: Store, owner: Holder, clock: TurnedClock) -> None:
     keep(owner, spill(1))
     store.projects.declare(owner.job_id, "flights", declaration("second"))
     clock.turn(DAY)

@@ -1,4 +1,4 @@
-"""The contract of jobs and leases: who lives, who holds what, and who is told to let go."""
+"""The contract of jobs and leases: which jobs are alive, which leases they hold, and which leases are revoked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trigger_states(store: Store) -> dict[str, str]:
         return {row.name: row.state for row in connection.execute(select(triggers))}
 
 
-def test_a_registration_is_replayed_not_repeated(store: Store) -> None:
+def test_a_repeated_registration_returns_the_same_job(store: Store) -> None:
     job = registration()
     assert store.jobs.register(job) == store.jobs.register(job)
     assert store.jobs.register(registration()).id != store.jobs.register(job).id
@@ -54,7 +54,7 @@ def test_an_unknown_job_is_fenced(store: Store) -> None:
         store.jobs.heartbeat(77, NOTHING)
 
 
-def test_loading_answers_with_every_lease_held_and_keeps_their_epochs(store: Store) -> None:
+def test_loading_returns_all_held_leases_with_unchanged_epochs(store: Store) -> None:
     owner = holder(store, "first", "second")
     assert owner.epochs == {1: 1, 2: 1}
     assert owner.load() == {1: 1, 2: 1}
@@ -63,7 +63,7 @@ def test_loading_answers_with_every_lease_held_and_keeps_their_epochs(store: Sto
     assert {lease.trigger_id: lease.epoch for lease in answer.leases} == owner.epochs
 
 
-def test_a_completed_job_gives_its_leases_to_the_next_at_a_higher_epoch(store: Store) -> None:
+def test_leases_of_a_completed_job_are_acquired_at_a_higher_epoch(store: Store) -> None:
     first = holder(store, "first")
     second = holder(store)
     assert second.epochs == {}
@@ -72,7 +72,7 @@ def test_a_completed_job_gives_its_leases_to_the_next_at_a_higher_epoch(store: S
     assert second.load() == {1: 2}
 
 
-def test_a_silent_job_dies_after_thirty_seconds_and_its_old_epoch_is_fenced(store: Store, clock: TurnedClock) -> None:
+def test_a_silent_job_is_lost_after_30_seconds_and_its_epoch_is_fenced(store: Store, clock: TurnedClock) -> None:
     first = holder(store, "first")
     second = holder(store)
     clock.turn(30)
@@ -85,7 +85,7 @@ def test_a_silent_job_dies_after_thirty_seconds_and_its_old_epoch_is_fenced(stor
     assert second.append(event("a")) == ["stored"]
 
 
-def test_where_nobody_was_heard_all_get_a_moment_to_say_that_they_live(store: Store, clock: TurnedClock) -> None:
+def test_jobs_get_a_grace_period_after_a_gap_in_all_requests(store: Store, clock: TurnedClock) -> None:
     first = holder(store, "first")
     second, third = holder(store), holder(store)
     clock.turn(300)
@@ -111,7 +111,7 @@ def test_a_heartbeat_keeps_a_job_alive(store: Store, clock: TurnedClock) -> None
         assert second.load() == {}
 
 
-def test_nobody_dies_of_a_silence_in_which_the_api_was_away(tmp_path: Path) -> None:
+def test_downtime_of_the_api_server_does_not_count_as_silence(tmp_path: Path) -> None:
     clock = TurnedClock()
     with opened("sqlite", tmp_path, clock) as store:
         first = holder(store, "first")
@@ -125,7 +125,7 @@ def test_nobody_dies_of_a_silence_in_which_the_api_was_away(tmp_path: Path) -> N
         assert second.load() == {}
 
 
-def test_the_next_incarnation_does_not_wait_for_the_previous_one(store: Store) -> None:
+def test_the_next_incarnation_of_a_job_replaces_the_previous_one_immediately(store: Store) -> None:
     killed = registration()
     first = store.jobs.register(killed)
     store.projects.declare(first.id, "flights", declaration("first"))
@@ -142,7 +142,7 @@ def test_only_the_same_work_on_the_same_host_is_replaced(store: Store, other: di
     assert job_states(store)[first.id] == ("running", None)
 
 
-def test_a_trigger_that_changed_is_taken_from_its_owner_and_run_anew(store: Store) -> None:
+def test_a_changed_trigger_is_revoked_and_leased_at_a_new_epoch(store: Store) -> None:
     owner = holder(store, "first", "second")
     store.projects.declare(owner.job_id, "flights", declaration("first", "second"))
     assert owner.load() == {1: 1, 2: 1}
@@ -151,7 +151,7 @@ def test_a_trigger_that_changed_is_taken_from_its_owner_and_run_anew(store: Stor
     assert owner.load() == {1: 2, 2: 2}
 
 
-def test_a_trigger_no_longer_named_is_revoked_and_keeps_its_row(store: Store) -> None:
+def test_an_undeclared_trigger_is_revoked_and_keeps_its_row(store: Store) -> None:
     owner = holder(store, "first", "second")
     assert store.projects.declare(owner.job_id, "flights", declaration("second")).triggers == {"second": 2}
     answer = store.triggers.load(owner.job_id, LoadTriggers(capacity=9))
@@ -169,13 +169,13 @@ def test_a_job_declares_its_own_project_only(store: Store) -> None:
     assert refused.value.status == 403
 
 
-def test_triggers_of_another_project_are_not_claimed(store: Store) -> None:
+def test_triggers_of_another_project_are_not_acquired(store: Store) -> None:
     holder(store, "first")
     other = holder(store, project="trains")
     assert other.epochs == {}
 
 
-def test_a_new_trigger_of_a_stream_goes_to_whoever_polls_it(store: Store) -> None:
+def test_a_new_trigger_of_a_stream_is_leased_to_the_job_of_the_stream(store: Store) -> None:
     first = holder(store, "first")
     second = holder(store)
     store.projects.declare(first.job_id, "flights", declaration("first", "second"))
@@ -183,7 +183,7 @@ def test_a_new_trigger_of_a_stream_goes_to_whoever_polls_it(store: Store) -> Non
     assert first.load() == {1: 1, 2: 1}
 
 
-def test_workloads_are_given_for_leases_held_only(store: Store) -> None:
+def test_workloads_are_returned_only_for_held_leases(store: Store) -> None:
     owner = holder(store, "first")
     other = holder(store)
     workload = store.triggers.workloads(owner.job_id, [1, 2])[0]
@@ -192,7 +192,7 @@ def test_workloads_are_given_for_leases_held_only(store: Store) -> None:
     assert store.triggers.workloads(other.job_id, [1]) == []
 
 
-def test_a_failure_is_kept_until_the_trigger_fires_or_is_claimed_anew(store: Store) -> None:
+def test_a_trigger_is_failed_until_it_fires(store: Store) -> None:
     owner = holder(store, "first")
     failure = TriggerFailure(epoch=1, type="ValueError", message="no", traceback=["line"])
     store.triggers.failure(owner.job_id, 1, failure)
@@ -211,7 +211,7 @@ def test_a_failure_at_a_stale_epoch_is_fenced(store: Store) -> None:
     assert trigger_states(store) == {"first": "running"}
 
 
-def test_triggers_given_up_can_be_claimed(store: Store) -> None:
+def test_released_triggers_can_be_acquired(store: Store) -> None:
     first = holder(store, "first")
     second = holder(store)
     store.triggers.cleanup(second.job_id, CleanupTriggers(trigger_ids=[1]))

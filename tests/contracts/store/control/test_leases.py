@@ -1,4 +1,4 @@
-"""The contract of balancing: shares, the order of a hand-over, queues, drains; over real databases."""
+"""The contract of balancing leases: shares, order of a hand-over, queues, draining; over real databases."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def states(store: Store) -> dict[str, str]:
         return {row.name: row.state for row in connection.execute(select(triggers))}
 
 
-def test_who_joins_gets_its_share_and_then_nothing_moves(store: Store) -> None:
+def test_a_new_job_gets_its_share_and_the_balance_is_stable(store: Store) -> None:
     declare(store, *(trigger(f"t{n}") for n in range(12)))
     first = join(store)
     assert len(rest(store, first)[first]) == 12
@@ -81,7 +81,7 @@ def test_all_triggers_of_a_stream_stay_together(store: Store) -> None:
         assert len(mine) == 6
 
 
-def test_what_is_given_back_is_its_old_jobs_until_that_has_stopped_it(store: Store) -> None:
+def test_a_revoked_trigger_stays_with_its_job_until_the_cleanup(store: Store) -> None:
     declare(store, trigger("one", stream="a"), trigger("two", stream="b"))
     first = Holder(store, join(store), {})
     first.load()
@@ -109,7 +109,7 @@ def test_a_hand_over_ends_when_the_old_job_does(store: Store) -> None:
     assert runs(load(store, second)) == {1, 2}
 
 
-def test_a_late_cleanup_gives_up_nothing_that_is_run_again(store: Store) -> None:
+def test_a_late_cleanup_does_not_release_a_newer_lease(store: Store) -> None:
     declare(store, trigger("one"))
     first = join(store)
     load(store, first)
@@ -119,7 +119,7 @@ def test_a_late_cleanup_gives_up_nothing_that_is_run_again(store: Store) -> None
     assert load(store, first).leases[0].epoch == 2
 
 
-def test_a_job_may_clean_up_only_its_own(store: Store) -> None:
+def test_a_job_cleans_up_only_its_own_triggers(store: Store) -> None:
     declare(store, trigger("one"))
     first, other = join(store), join(store)
     load(store, first)
@@ -130,7 +130,7 @@ def test_a_job_may_clean_up_only_its_own(store: Store) -> None:
         clean(store, other, 1)
 
 
-def test_a_trigger_that_changed_is_not_given_to_another_before_it_was_stopped(store: Store) -> None:
+def test_a_changed_trigger_is_not_leased_to_another_job_before_its_cleanup(store: Store) -> None:
     owner = holder(store, "one")
     other = holder(store)
     store.projects.declare(owner.job_id, "flights", DeclareProject(triggers=[trigger("one", stream="moved")], pipelines=[]))
@@ -140,7 +140,7 @@ def test_a_trigger_that_changed_is_not_given_to_another_before_it_was_stopped(st
     assert other.load() == {1: 2}
 
 
-def test_a_draining_job_gives_all_back_and_gets_none(store: Store) -> None:
+def test_a_draining_job_releases_all_triggers_and_gets_none(store: Store) -> None:
     declare(store, *(trigger(f"t{n}") for n in range(30)))
     first, second = join(store), join(store)
     rest(store, first, second)
@@ -154,7 +154,7 @@ def test_a_draining_job_gives_all_back_and_gets_none(store: Store) -> None:
     assert (len(shares[first]), len(shares[second])) == (15, 15)
 
 
-def test_only_a_triggerer_that_runs_can_be_told(store: Store) -> None:
+def test_only_a_running_triggerer_has_a_desired_state(store: Store) -> None:
     pipeline = declare(store)
     ended = join(store)
     store.jobs.complete(ended, CompleteJob(state="succeeded"))
@@ -164,7 +164,7 @@ def test_only_a_triggerer_that_runs_can_be_told(store: Store) -> None:
         assert refused.value.status == status
 
 
-def test_a_job_takes_only_what_its_queues_name_and_what_nobody_serves_is_shown(store: Store) -> None:
+def test_a_job_acquires_only_its_queues_and_unserved_queues_are_reported(store: Store) -> None:
     declare(store, trigger("one"), trigger("two", queue="gpu"))
     first = join(store)
     assert runs(load(store, first)) == {1}
@@ -183,7 +183,7 @@ def test_a_job_takes_only_what_its_queues_name_and_what_nobody_serves_is_shown(s
     assert why()["two"] == "no triggerer serves queue gpu"
 
 
-def test_higher_priorities_are_claimed_first_and_no_room_is_shown(store: Store) -> None:
+def test_higher_priorities_are_acquired_first_and_missing_capacity_is_reported(store: Store) -> None:
     declare(store, trigger("one"), trigger("two"), trigger("three", priority=5))
     first = join(store)
     assert runs(load(store, first, capacity=2)) == {1, 3}
@@ -192,7 +192,7 @@ def test_higher_priorities_are_claimed_first_and_no_room_is_shown(store: Store) 
     assert shown["two"] == "no triggerer that serves queue default has room"
 
 
-def test_a_new_priority_stops_nothing(store: Store) -> None:
+def test_a_new_priority_stops_no_trigger(store: Store) -> None:
     job_id = declare(store, trigger("one"))
     first = join(store)
     before = load(store, first)
@@ -202,7 +202,7 @@ def test_a_new_priority_stops_nothing(store: Store) -> None:
         assert connection.execute(select(triggers.c.priority)).scalar_one() == 3
 
 
-def test_a_job_that_was_not_heard_of_lately_is_given_nothing_new(store: Store, clock: TurnedClock) -> None:
+def test_a_silent_job_gets_no_new_triggers(store: Store, clock: TurnedClock) -> None:
     job_id = declare(store, trigger("one"), trigger("two"))
     first, second = join(store), join(store)
     rest(store, first, second)
@@ -214,7 +214,7 @@ def test_a_job_that_was_not_heard_of_lately_is_given_nothing_new(store: Store, c
 
 
 @pytest.mark.parametrize("seconds", [3_600, -3_600, 10 * 365 * 86_400, -10 * 365 * 86_400])
-def test_a_clock_that_is_set_ends_no_job_and_keeps_none_alive(store: Store, clock: TurnedClock, seconds: int) -> None:
+def test_a_clock_change_neither_ends_jobs_nor_keeps_them_alive(store: Store, clock: TurnedClock, seconds: int) -> None:
     declare(store, trigger("one"))
     dead, other = join(store), join(store)
     load(store, dead)
@@ -233,7 +233,7 @@ def test_a_clock_that_is_set_ends_no_job_and_keeps_none_alive(store: Store, cloc
         store.jobs.heartbeat(dead, NOTHING)
 
 
-def test_a_whole_answer_keeps_the_leases_that_did_not_change(store: Store) -> None:
+def test_a_full_answer_reuses_unchanged_leases(store: Store) -> None:
     """To make thousands of leases anew for every heartbeat takes longer than the rest of it."""
     declare(store, *(trigger(f"t{n}") for n in range(4)))
     job = join(store)

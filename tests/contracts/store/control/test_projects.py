@@ -1,4 +1,4 @@
-"""The contract of projects: two of them on one database do not see each other's triggers."""
+"""The contract of projects: two projects on one database do not see each other's triggers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def named(store: Store, project: str | None) -> dict[str, list[str]]:
     return {row["id"]: row["triggers"] for row in table.to_pylist()}
 
 
-def test_a_page_of_the_log_names_the_triggers_of_one_project(store: Store, flights: Holder, trains: Holder) -> None:
+def test_a_page_of_the_log_has_the_triggers_of_the_requested_project(store: Store, flights: Holder, trains: Holder) -> None:
     (paid, mine), (theirs,) = flights.epochs, trains.epochs
     flights.append(event("a", paid), event("b", paid, mine))
     trains.append(event("c", theirs), event("b", theirs))
@@ -61,7 +61,7 @@ def test_a_late_firing_is_redelivered_to_its_own_project(store: Store, flights: 
 
 
 @pytest.mark.slow
-def test_a_call_may_name_more_triggers_than_one_statement_takes(store: Store, flights: Holder) -> None:
+def test_a_call_accepts_more_triggers_than_the_parameters_of_one_statement(store: Store, flights: Holder) -> None:
     """SQLite takes 32,766 values in one statement where it was built so (250,000 in Debian's)."""
     one = min(flights.epochs)
     many = range(one, one + 260_000)

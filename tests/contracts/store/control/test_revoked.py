@@ -1,4 +1,4 @@
-"""What the last holder of a trigger may still store once the trigger has changed or went."""
+"""The last holder of a trigger may still store its events after the trigger changed or was removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.store.queries.status import overview
 from support.processes.store import Holder, declaration, event, holder, opened, registration
 
 
-def test_what_the_last_holder_still_has_to_say_of_a_trigger_that_went_is_stored(tmp_path: Path) -> None:
+def test_late_events_of_the_last_holder_of_a_removed_trigger_are_stored(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         owner = holder(store, "one", "two")
         (one, two) = owner.epochs
@@ -19,7 +19,7 @@ def test_what_the_last_holder_still_has_to_say_of_a_trigger_that_went_is_stored(
         assert two not in owner.load()
 
 
-def test_once_another_claim_is_made_the_epoch_before_is_fenced(tmp_path: Path) -> None:
+def test_a_new_lease_fences_the_previous_epoch(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         owner = holder(store, "one")
         (one,) = before = dict(owner.epochs)
@@ -34,7 +34,7 @@ def test_once_another_claim_is_made_the_epoch_before_is_fenced(tmp_path: Path) -
         assert owner.append(event("b", one)) == ["stored"]
 
 
-def test_a_stranger_may_not_speak_for_a_trigger_that_nobody_holds(tmp_path: Path) -> None:
+def test_events_of_another_job_for_an_unheld_trigger_are_fenced(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as store:
         owner = holder(store, "one")
         (one,) = owner.epochs

@@ -1,4 +1,4 @@
-"""The backlog's contract: kept once, in order, read without gaps, and gone when settled."""
+"""The contract of the backlog: stored once, in order, read without gaps, and deleted after settlement."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def depths(store: Store) -> dict[int, tuple[int, int]]:
         return {row.id: (row.backlog, row.spilled) for row in connection.execute(select(triggers))}
 
 
-def test_what_is_kept_comes_back_in_order_as_it_was(owner: Holder) -> None:
+def test_a_backlog_returns_raw_events_unchanged_and_in_order(owner: Holder) -> None:
     assert keep(owner, spill(1, raw="ü {"), spill(2), spill(7, lane="b"), spill(3)) == ["stored"] * 4
     found = waiting(owner)
     assert [(item.lane, item.position, item.raw) for item in found] == [
@@ -54,7 +54,7 @@ def test_what_is_kept_comes_back_in_order_as_it_was(owner: Holder) -> None:
     assert {item.stream for item in found} == {"folder"}
 
 
-def test_it_is_stored_with_the_events_of_its_batch_or_not_at_all(store: Store, owner: Holder) -> None:
+def test_spills_and_events_of_a_batch_are_stored_atomically(store: Store, owner: Holder) -> None:
     batch = EventBatch(epochs=owner.epochs, events=[event("a")], spills=[spill(1)])
     assert store.log.append(owner.job_id, batch).spills == ["stored"]
     assert (store.log.head().head, positions(owner)) == (1, [1])
@@ -64,14 +64,14 @@ def test_it_is_stored_with_the_events_of_its_batch_or_not_at_all(store: Store, o
     assert rows(store) == (1, 1)
 
 
-def test_it_is_kept_once_for_each_trigger_however_often_it_is_sent(store: Store, owner: Holder) -> None:
+def test_a_repeated_spill_is_stored_once_for_each_trigger(store: Store, owner: Holder) -> None:
     assert keep(owner, spill(1, 1), spill(1, 1), spill(1, 2, 1)) == ["stored", "duplicate", "stored"]
     assert keep(owner, spill(1, 1, 2), spill(1, 1, lane="b")) == ["duplicate", "stored"]
     assert (len(waiting(owner, 1)), len(waiting(owner, 2))) == (2, 1)
     assert depths(store) == {1: (2, 2), 2: (1, 1)}
 
 
-def test_equal_raw_events_without_positions_are_all_kept_and_told_by_their_delivery_ids(owner: Holder) -> None:
+def test_delivery_ids_distinguish_equal_raw_events_without_positions(owner: Holder) -> None:
     tick = spill(None, raw="tick")
     deliveries = [tick.model_copy(update={"delivery_id": f"opening-{number}"}) for number in range(5)]
     assert keep(owner, *deliveries) == ["stored"] * 5
@@ -80,7 +80,7 @@ def test_equal_raw_events_without_positions_are_all_kept_and_told_by_their_deliv
     assert [item.raw for item in waiting(owner)] == ["tick"] * 7
 
 
-def test_many_triggers_share_one_raw_text_which_goes_with_the_last(store: Store, owner: Holder) -> None:
+def test_a_raw_text_is_shared_by_triggers_and_deleted_with_the_last(store: Store, owner: Holder) -> None:
     keep(owner, spill(None, 1, 2, raw="shared"))
     assert rows(store) == (2, 1)
     settle(owner, trigger=1)
@@ -90,19 +90,19 @@ def test_many_triggers_share_one_raw_text_which_goes_with_the_last(store: Store,
 
 
 @pytest.mark.parametrize("wrong", [spill(2**63), spill(1, lane="\0")])
-def test_what_no_database_could_hold_is_invalid_and_hurts_nobody(owner: Holder, wrong: object) -> None:
+def test_an_unstorable_spill_is_invalid_and_others_are_stored(owner: Holder, wrong: object) -> None:
     assert isinstance(wrong, type(spill(1)))
     assert keep(owner, wrong, spill(1)) == ["invalid", "stored"]
     assert positions(owner) == [1]
 
 
 @pytest.mark.parametrize("position", [-(2**63), -1, 0, 2**63 - 1])
-def test_every_position_of_64_bits_can_be_kept(owner: Holder, position: int) -> None:
+def test_every_64_bit_position_can_be_stored(owner: Holder, position: int) -> None:
     assert keep(owner, spill(position)) == ["stored"]
     assert positions(owner) == [position]
 
 
-def test_a_stale_lease_keeps_reads_and_settles_nothing(store: Store, owner: Holder) -> None:
+def test_a_stale_lease_cannot_store_read_or_settle_spills(store: Store, owner: Holder) -> None:
     keep(owner, spill(1, 2))
     number = waiting(owner, 2)[0].number
     stale = Holder(store, owner.job_id, owner.epochs | {2: 0})
@@ -117,14 +117,14 @@ def test_a_stale_lease_keeps_reads_and_settles_nothing(store: Store, owner: Hold
     assert positions(owner, 2) == [1]
 
 
-def test_a_spill_does_not_overtake_one_of_its_trigger_that_was_fenced_for_another(store: Store, owner: Holder) -> None:
+def test_a_spill_does_not_overtake_a_fenced_spill_of_its_trigger(store: Store, owner: Holder) -> None:
     stale = Holder(store, owner.job_id, owner.epochs | {2: 0})
     assert keep(stale, spill(5, 1, 2), spill(6, 1), spill(7, 1)) == ["fenced"] * 3
     assert keep(owner, spill(5, 1, 2), spill(6, 1), spill(7, 1)) == ["stored"] * 3
     assert (positions(owner, 1), positions(owner, 2)) == ([5, 6, 7], [5])
 
 
-def test_pages_meet_and_new_ones_come_behind_the_last_number_ever_seen(owner: Holder) -> None:
+def test_pages_are_contiguous_and_new_spills_follow_the_highest_number(owner: Holder) -> None:
     keep(owner, *(spill(n) for n in range(5)))
     first = waiting(owner, limit=3)
     assert [item.position for item in first] == [0, 1, 2]
@@ -136,7 +136,7 @@ def test_pages_meet_and_new_ones_come_behind_the_last_number_ever_seen(owner: Ho
     assert [item.position for item in waiting(owner, after=last)] == [9]
 
 
-def test_a_page_of_large_texts_ends_early_but_never_empty(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_large_texts_is_bounded_and_never_empty(owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.store.custody.backlog.MAX_PAGE_BYTES", 250)
     keep(owner, *(spill(n, raw="x" * 100) for n in range(5)), spill(9, raw="x" * 1000))
     pages, after = [], 0
@@ -146,7 +146,7 @@ def test_a_page_of_large_texts_ends_early_but_never_empty(owner: Holder, monkeyp
     assert pages == [2, 2, 1, 1]
 
 
-def test_settling_again_or_what_is_another_s_changes_nothing(store: Store, owner: Holder) -> None:
+def test_repeated_and_foreign_settlements_change_nothing(store: Store, owner: Holder) -> None:
     keep(owner, spill(None, 1, raw="x"), spill(None, 2, raw="y"))
     mine, other = waiting(owner, 1)[0].number, waiting(owner, 2)[0].number
     for _ in range(2):
@@ -155,13 +155,13 @@ def test_settling_again_or_what_is_another_s_changes_nothing(store: Store, owner
     assert depths(store) == {1: (0, 1), 2: (1, 1)}
 
 
-def test_settling_nothing_is_no_mistake(store: Store, owner: Holder) -> None:
+def test_an_empty_settlement_is_accepted(store: Store, owner: Holder) -> None:
     store.backlog.settle(owner.job_id, 1, SettleBacklog(epoch=owner.epochs[1], settled=[]))
     store.backlog.settle(owner.job_id, 1, SettleBacklog(epoch=owner.epochs[1], settled=[Settled(number=7, answer="fired")]))
     assert rows(store) == (0, 0)
 
 
-def test_the_job_learns_how_much_waits_for_its_triggers(store: Store, owner: Holder) -> None:
+def test_heartbeats_return_the_depth_of_each_backlog(store: Store, owner: Holder) -> None:
     assert store.jobs.heartbeat(owner.job_id, Heartbeat()).backlogs == {}
     keep(owner, spill(1, 2), spill(2, 2))
     assert store.jobs.heartbeat(owner.job_id, Heartbeat()).backlogs == {2: 2}
@@ -169,7 +169,7 @@ def test_the_job_learns_how_much_waits_for_its_triggers(store: Store, owner: Hol
     assert store.backlog.page(owner.job_id, 2, after=0, limit=1).depth == 2
 
 
-def test_what_is_settled_before_its_receipt_is_still_known_when_it_comes_again(store: Store, owner: Holder) -> None:
+def test_a_spill_settled_before_its_receipt_is_a_duplicate_on_redelivery(store: Store, owner: Holder) -> None:
     keep(owner, spill(1), spill(2))
     settle(owner)
     assert rows(store) == (2, 0)
@@ -183,7 +183,7 @@ def test_what_is_settled_before_its_receipt_is_still_known_when_it_comes_again(s
     assert rows(store) == (0, 0)
 
 
-def test_what_was_spilled_and_then_answered_live_is_counted_once(store: Store, owner: Holder) -> None:
+def test_a_raw_event_spilled_and_later_answered_live_is_counted_once(store: Store, owner: Holder) -> None:
     """The triggerer died after the backlog was drained and before the receipt: what came again was taken live."""
     keep(owner, spill(1), spill(2), spill(3))
     settle(owner, "filtered", *(item.number for item in waiting(owner)[:2]))
@@ -194,7 +194,7 @@ def test_what_was_spilled_and_then_answered_live_is_counted_once(store: Store, o
     assert rows(store) == (0, 0)
 
 
-def test_a_redelivery_below_the_mark_is_kept_but_not_counted_again(store: Store, owner: Holder) -> None:
+def test_a_redelivery_below_the_recorded_position_is_stored_but_not_counted(store: Store, owner: Holder) -> None:
     keep(owner, spill(1))
     record(owner, receipt(None, 1, 1, answered(1, spilled=1)))
     settle(owner)
@@ -206,7 +206,7 @@ def test_a_redelivery_below_the_mark_is_kept_but_not_counted_again(store: Store,
     assert rows(store) == (0, 0)
 
 
-def test_a_spill_that_is_not_in_the_backlog_is_found_out(store: Store, owner: Holder) -> None:
+def test_the_audit_reports_spills_missing_in_the_backlog(store: Store, owner: Holder) -> None:
     keep(owner, spill(1))
     record(owner, receipt(None, 3, 3, answered(1, spilled=3)))
     found = books(store)
@@ -217,7 +217,7 @@ def test_a_spill_that_is_not_in_the_backlog_is_found_out(store: Store, owner: Ho
     assert not balance(store).balanced
 
 
-def test_a_backlog_that_lost_a_row_is_found_out(store: Store, owner: Holder) -> None:
+def test_the_audit_reports_a_lost_row_of_a_backlog(store: Store, owner: Holder) -> None:
     keep(owner, spill(1), spill(2))
     record(owner, receipt(None, 2, 2, answered(1, spilled=2)))
     assert books(store).clean

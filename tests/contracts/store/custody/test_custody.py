@@ -1,4 +1,4 @@
-"""The ledger of custody's contract: stretches meet, redeliveries count once, and what does not fit is a problem that is named."""
+"""The contract of custody: ranges are merged, redeliveries count once, and inconsistent receipts are reported as problems."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def problems(store: Store) -> list[tuple[str, int | None, str]]:
     return [(one.lane, one.recorded, one.problem) for stream in books(store).streams for one in stream.problems]
 
 
-def test_nothing_recorded_is_clean(store: Store, owner: Holder) -> None:
+def test_an_audit_without_receipts_is_clean(store: Store, owner: Holder) -> None:
     assert (books(store).clean, books(store).streams, marks(owner)) == (True, [], {})
 
 
-def test_stretches_that_meet_become_one(store: Store, owner: Holder) -> None:
+def test_adjacent_ranges_are_merged(store: Store, owner: Holder) -> None:
     record(owner, receipt(None, 9, 10, answered(1, fired=3), answered(2, rejected=1, dead_lettered=1)))
     record(owner, receipt(9, 30, 5, answered(1, fired=5)), receipt(30, 31, 1))
     assert marks(owner) == {"a.jsonl": 31}
@@ -53,7 +53,7 @@ def test_stretches_that_meet_become_one(store: Store, owner: Holder) -> None:
     assert (row.after, row.last, row.read) == (None, 31, 16)
 
 
-def test_a_stretch_that_is_recorded_already_changes_nothing(store: Store, owner: Holder) -> None:
+def test_a_repeated_receipt_changes_nothing(store: Store, owner: Holder) -> None:
     first = receipt(None, 9, 10, answered(1, fired=3))
     record(owner, first)
     record(owner, receipt(9, 12, 3))
@@ -63,7 +63,7 @@ def test_a_stretch_that_is_recorded_already_changes_nothing(store: Store, owner:
     assert before.clean
 
 
-def test_a_gap_is_counted_and_named(store: Store, owner: Holder) -> None:
+def test_a_gap_is_counted_and_reported(store: Store, owner: Holder) -> None:
     record(owner, receipt(None, 9, 10))
     record(owner, receipt(11, 20, 4), receipt(20, 21, 1))
     assert problems(store) == [("a.jsonl", 9, "nothing is recorded after 9 up to 11")]
@@ -72,7 +72,7 @@ def test_a_gap_is_counted_and_named(store: Store, owner: Holder) -> None:
 
 
 @pytest.mark.parametrize("after", [None, 5])
-def test_an_overlap_is_not_counted_and_named(store: Store, owner: Holder, after: int | None) -> None:
+def test_an_overlap_is_reported_and_not_counted(store: Store, owner: Holder, after: int | None) -> None:
     record(owner, receipt(None, 9, 10))
     record(owner, receipt(after, 12, 7))
     since = "the lane's beginning" if after is None else "5"
@@ -82,32 +82,32 @@ def test_an_overlap_is_not_counted_and_named(store: Store, owner: Holder, after:
     assert len(problems(store)) == 1
 
 
-def test_a_lane_may_begin_anywhere(store: Store, owner: Holder) -> None:
+def test_a_lane_may_begin_at_any_position(store: Store, owner: Holder) -> None:
     record(owner, receipt(100, 120, 3), receipt(None, 5, 2, lane="b"))
     assert books(store).clean
     assert marks(owner) == {"a.jsonl": 120, "b": 5}
     assert marks(owner, "another") == {}
 
 
-def test_more_answers_than_were_read_do_not_balance(store: Store, owner: Holder) -> None:
+def test_more_answers_than_raw_events_are_a_problem(store: Store, owner: Holder) -> None:
     record(owner, receipt(None, 1, 1, answered(1, fired=2)))
     assert [one.balanced for one in books(store).streams[0].triggers] == [False, True]
     assert problems(store) == [("a.jsonl", None, "trigger 1 answered 2 raw events up to 1, and owed 1")]
 
 
-def test_who_owed_nothing_has_nothing_to_answer(store: Store, owner: Holder) -> None:
+def test_an_answer_of_a_trigger_that_owed_none_is_a_problem(store: Store, owner: Holder) -> None:
     record(owner, receipt(None, 1, 1), receipt(None, 1, 1, answered(2, fired=1), owed=(1,), lane="b"))
     assert problems(store) == [("b", None, "trigger 2 answered 1 raw events up to 1, and owed 0")]
     assert not books(store).clean
 
 
-def test_triggers_that_come_and_go_owe_only_what_was_read_while_they_were_there(store: Store, owner: Holder) -> None:
+def test_triggers_owe_only_raw_events_read_during_their_subscription(store: Store, owner: Holder) -> None:
     record(owner, receipt(None, 3, 3, owed=(1,)))
     record(owner, receipt(3, 5, 2, owed=(2, 1)), receipt(5, 6, 1, owed=(2,)), receipt(6, 8, 2, owed=()))
     assert (counts(store)["read"], counts(store, "second")["read"], books(store).streams[0].read) == (5, 3, 8)
 
 
-def test_streams_are_audited_apart_and_the_first_problem_comes_first(store: Store, owner: Holder) -> None:
+def test_streams_are_audited_separately_with_problems_in_order(store: Store, owner: Holder) -> None:
     record(owner, receipt(None, 3, 3), receipt(None, 3, 3, stream="other"))
     record(owner, receipt(7, 8, 1, lane="z"), receipt(4, 8, 1), receipt(9, 10, 1))
     assert [(lane, recorded) for lane, recorded, _ in problems(store)] == [("a.jsonl", 3), ("a.jsonl", 8)]
@@ -117,7 +117,7 @@ def test_streams_are_audited_apart_and_the_first_problem_comes_first(store: Stor
     assert books(store, "nowhere").streams == []
 
 
-def test_a_thousand_triggers_that_filter_cost_a_lane_no_more_than_one(store: Store) -> None:
+def test_a_thousand_filtering_triggers_share_the_receipts_of_a_lane(store: Store) -> None:
     names = [f"t{n}" for n in range(1000)]
     owner = holder(store, *names, hostname="big")
     owner.load(2000)
@@ -136,7 +136,7 @@ def test_a_thousand_triggers_that_filter_cost_a_lane_no_more_than_one(store: Sto
     assert {(one.read, one.fired) for one in found.streams[0].triggers} == {(2000, 200), (2000, 0)}
 
 
-def test_an_old_owner_records_nothing(store: Store, owner: Holder) -> None:
+def test_receipts_of_a_previous_owner_are_fenced(store: Store, owner: Holder) -> None:
     store.projects.declare(owner.job_id, "flights", declaration("first", "second", stream="moved"))
     store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2]))
     other = holder(store)
@@ -150,7 +150,7 @@ def test_an_old_owner_records_nothing(store: Store, owner: Holder) -> None:
     assert books(store).streams == []
 
 
-def test_a_trigger_that_was_removed_does_not_hold_the_others_up(store: Store, owner: Holder) -> None:
+def test_a_removed_trigger_does_not_block_the_receipts_of_others(store: Store, owner: Holder) -> None:
     store.projects.declare(owner.job_id, "flights", declaration("first"))
     assert set(owner.load()) == {1}
     record(owner, receipt(None, 4, 4, answered(2, fired=1)))
@@ -168,7 +168,7 @@ def test_a_trigger_that_was_removed_does_not_hold_the_others_up(store: Store, ow
         (LaneReport(lane="b", committed=1), None),
     ],
 )
-def test_the_upstream_s_own_position_is_compared(
+def test_the_audit_compares_receipts_with_the_position_of_the_upstream(
     store: Store, owner: Holder, lane: LaneReport, problem: tuple[str, int | None, str] | None
 ) -> None:
     record(owner, receipt(None, 9, 10))
@@ -177,7 +177,7 @@ def test_the_upstream_s_own_position_is_compared(
     assert books(store).clean == (problem is None)
 
 
-def test_what_is_owed_for_more_than_a_minute_is_named_for_as_long_as_its_job_runs(store: Store, owner: Holder) -> None:
+def test_a_raw_event_unresolved_for_a_minute_is_a_problem_while_its_job_runs(store: Store, owner: Holder) -> None:
     record(owner, receipt(None, 9, 10))
 
     def report(seconds: float, held_by: str | None) -> None:
@@ -201,7 +201,7 @@ ACTIONS = st.lists(st.sampled_from(["spill", "fire", "filter", "drain", "receipt
 @settings(deadline=None, max_examples=60)
 @given(actions=ACTIONS)
 @pytest.mark.slow
-def test_whatever_is_spilled_drained_recorded_and_redelivered_the_books_balance(
+def test_the_audit_is_clean_after_random_spills_crashes_and_redeliveries(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:
     """One lane, one trigger: each raw event is read, answered and recorded; a crash before the receipt delivers the stretch again."""

@@ -1,4 +1,4 @@
-"""Dead letters' contract: tried again once for each asking, gone when answered, open again when they fail again, and never lost."""
+"""The contract of dead letters: one retry for each redrive, closed after an answer, open again after a failure, and never lost."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def owner(store: Store) -> Holder:
     return holder(store, "first", "second")
 
 
-def kept(store: Store, id: str = "x") -> DeadLetterDetail | None:
+def detail_of(store: Store, id: str = "x") -> DeadLetterDetail | None:
     with store.reading() as connection:
         return dead_letter_detail(connection, id)
 
 
 def state(store: Store, id: str = "x") -> str | None:
-    found = kept(store, id)
+    found = detail_of(store, id)
     return None if found is None else found.state
 
 
@@ -46,21 +46,21 @@ def texts(store: Store) -> list[str]:
         return list(connection.execute(select(dead_letter_texts.c.dead_letter_id).order_by(dead_letter_texts.c.dead_letter_id)).scalars())
 
 
-def test_a_redriven_letter_waits_for_each_of_its_triggers_and_goes_when_all_have_answered(store: Store, owner: Holder) -> None:
+def test_a_redriven_dead_letter_is_closed_after_the_answers_of_all_triggers(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", 1, 2, lane="a", position=7, raw="the text"))
     assert store.dead_letters.redrive(some("x")).count == 1
     assert state(store) == "redriven"
     for trigger in (1, 2):
         assert [(item.stream, item.lane, item.position, item.raw) for item in waiting(owner, trigger)] == [("folder", "a", 7, "the text")]
     settle(owner, "fired", trigger=1)
-    found = kept(store)
+    found = detail_of(store)
     assert found is not None
     assert (found.state, found.triggers) == ("redriven", ["second"])
     settle(owner, "filtered", trigger=2)
-    assert kept(store) is None
+    assert detail_of(store) is None
 
 
-def test_asking_again_changes_nothing(store: Store, owner: Holder) -> None:
+def test_a_repeated_redrive_changes_nothing(store: Store, owner: Holder) -> None:
     bury(owner, letter("x"), letter("y"))
     store.dead_letters.redrive(some("x"))
     again = store.dead_letters.redrive(some("x", "y", "x", "none"))
@@ -72,23 +72,23 @@ def test_asking_again_changes_nothing(store: Store, owner: Holder) -> None:
     assert len(waiting(owner)) == 2
 
 
-def test_one_without_a_position_that_fails_again_is_one_letter_still(store: Store, owner: Holder) -> None:
+def test_a_dead_letter_without_a_position_fails_again_as_one_dead_letter(store: Store, owner: Holder) -> None:
     bury(owner, *(letter(f"folder/a/delivery opening-{number}/rejected/1", lane="a", raw="tick") for number in range(2)))
     store.dead_letters.redrive(some("folder/a/delivery opening-0/rejected/1"))
     (item,) = waiting(owner)
     again = f"folder/a/delivery backlog-{item.number}/rejected/1"
     assert bury(owner, letter(again, lane="a", raw="tick")) == ["stored"]
     settle(owner, "dead_lettered")
-    assert kept(store, "folder/a/delivery opening-0/rejected/1") is None
+    assert detail_of(store, "folder/a/delivery opening-0/rejected/1") is None
     assert (state(store, again), state(store, "folder/a/delivery opening-1/rejected/1")) == ("open", "open")
 
 
-def test_one_whose_text_was_cut_is_not_tried_again(store: Store, owner: Holder) -> None:
+def test_a_dead_letter_with_a_truncated_text_is_not_redriven(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", raw="the beginning […]"))
     assert [one.why for one in store.dead_letters.redrive(some("x")).skipped] == ["its text is too long to have been kept whole"]
 
 
-def test_one_that_fails_again_is_open_again_with_more_attempts(store: Store, owner: Holder) -> None:
+def test_a_dead_letter_that_fails_again_is_open_with_more_attempts(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", 1, 2, attempts=5))
     store.dead_letters.redrive(some("x"))
     again = letter("x", 1, kind="failed", reason="still broken", attempts=5, traceback=["line 1"])
@@ -96,7 +96,7 @@ def test_one_that_fails_again_is_open_again_with_more_attempts(store: Store, own
     assert bury(owner, again) == ["duplicate"], "the answer was lost, and it was sent again"
     settle(owner, "dead_lettered", trigger=1)
     settle(owner, "fired", trigger=2)
-    found = kept(store)
+    found = detail_of(store)
     assert found is not None
     assert (found.state, found.attempts, found.reason, found.traceback, found.triggers) == (
         "open",
@@ -109,24 +109,24 @@ def test_one_that_fails_again_is_open_again_with_more_attempts(store: Store, own
     assert (len(waiting(owner, 1)), len(waiting(owner, 2))) == (1, 0)
 
 
-def test_one_that_fails_again_without_a_new_letter_is_open_again(store: Store, owner: Holder) -> None:
+def test_a_redriven_dead_letter_reopens_without_a_new_dead_letter(store: Store, owner: Holder) -> None:
     bury(owner, letter("x"))
     store.dead_letters.redrive(some("x"))
     settle(owner, "dead_lettered")
-    found = kept(store)
+    found = detail_of(store)
     assert found is not None
     assert (found.state, found.attempts) == ("open", 2)
 
 
-def test_one_that_fails_again_under_another_id_is_that_one_from_now_on(store: Store, owner: Holder) -> None:
+def test_a_dead_letter_that_fails_with_another_id_takes_that_id(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", lane="a", position=3))
     store.dead_letters.redrive(some("x"))
     bury(owner, letter("x-again", lane="a", position=3, kind="failed"))
     settle(owner, "dead_lettered")
-    assert (kept(store), state(store, "x-again")) == (None, "open")
+    assert (detail_of(store), state(store, "x-again")) == (None, "open")
 
 
-def test_a_discarded_letter_stays_to_be_looked_at_and_can_be_asked_for_by_its_id(store: Store, owner: Holder) -> None:
+def test_a_discarded_dead_letter_stays_visible_and_can_be_redriven(store: Store, owner: Holder) -> None:
     bury(owner, letter("x"), letter("y"))
     assert store.dead_letters.discard(some("x")).count == 1
     assert store.dead_letters.discard(some("x")).count == 0
@@ -144,7 +144,7 @@ def test_a_discarded_letter_stays_to_be_looked_at_and_can_be_asked_for_by_its_id
     }
 
 
-def test_filters_choose_open_ones_the_oldest_first_and_say_how_many_are_left(store: Store, owner: Holder) -> None:
+def test_filters_select_the_oldest_open_dead_letters_and_count_the_rest(store: Store, owner: Holder) -> None:
     bury(owner, letter("a", 1), letter("b", 2), letter("c", 1, 2), letter("d", 1, kind="missing_field"), letter("e", 2, stream="other"))
     first = store.dead_letters.discard(some(trigger="first", limit=2))
     assert (first.count, first.remaining) == (2, 1)
@@ -159,14 +159,14 @@ def test_filters_choose_open_ones_the_oldest_first_and_say_how_many_are_left(sto
 @pytest.mark.parametrize(
     "asked", [DeadLetterSelection(), DeadLetterSelection(ids=["x"], select_all=True), DeadLetterSelection(ids=["x"], kind="failed")]
 )
-def test_nothing_or_two_things_at_once_are_refused(store: Store, asked: DeadLetterSelection) -> None:
+def test_an_empty_or_ambiguous_selection_is_refused(store: Store, asked: DeadLetterSelection) -> None:
     with pytest.raises(ApiRefused):
         store.dead_letters.redrive(asked)
     with pytest.raises(ApiRefused):
         store.dead_letters.discard(asked)
 
 
-def test_a_letter_that_cannot_be_tried_again_says_why_and_stays(store: Store, owner: Holder) -> None:
+def test_a_dead_letter_that_cannot_be_redriven_is_skipped_with_a_reason(store: Store, owner: Holder) -> None:
     bury(
         owner,
         letter("repr", kind="unserialisable"),
@@ -187,12 +187,12 @@ def test_a_letter_that_cannot_be_tried_again_says_why_and_stays(store: Store, ow
 
 
 @pytest.mark.parametrize("text", ["x" * 64 * 1024, "€" * 70_000, "x" * 5_000_000])
-def test_a_long_text_is_kept_whole_and_apart(store: Store, owner: Holder, text: str) -> None:
+def test_a_long_text_is_stored_whole_in_its_own_table(store: Store, owner: Holder, text: str) -> None:
     bury(owner, letter("x", 1, 2, raw=text))
     with store.reading() as connection:
         [row] = connection.execute(select(dead_letters.c.raw)).scalars()
         assert len(row) <= 64 * 1024
-    found = kept(store)
+    found = detail_of(store)
     assert found is not None
     assert found.raw == text
     assert store.dead_letters.redrive(some("x")).count == 1
@@ -202,11 +202,11 @@ def test_a_long_text_is_kept_whole_and_apart(store: Store, owner: Holder, text: 
     assert store.dead_letters.redrive(some("x")).count == 1
     assert [item.raw for item in waiting(owner, 2)] == [text]
     settle(owner, "fired", trigger=2)
-    assert kept(store) is None
+    assert detail_of(store) is None
     assert texts(store) == []
 
 
-def test_much_text_is_redriven_in_parts(store: Store, owner: Holder) -> None:
+def test_a_redrive_of_large_texts_is_limited_in_bytes(store: Store, owner: Holder) -> None:
     bury(owner, *(letter(str(n), raw=str(n) * 6_000_000, lane="a", position=n) for n in range(5)))
     first = store.dead_letters.redrive(some(select_all=True))
     assert (first.count, first.remaining, first.skipped) == (3, 2, [])
@@ -214,7 +214,7 @@ def test_much_text_is_redriven_in_parts(store: Store, owner: Holder) -> None:
     assert (second.count, second.skipped) == (2, [])
 
 
-def test_ids_with_too_much_text_for_once_are_named(store: Store, owner: Holder) -> None:
+def test_ids_beyond_the_byte_limit_of_a_redrive_are_skipped(store: Store, owner: Holder) -> None:
     bury(owner, *(letter(f"letter-{n}", raw="x" * 9_000_000, lane="a", position=n) for n in range(3)))
     done = store.dead_letters.redrive(some("letter-0", "letter-1", "letter-2"))
     assert done.count == 2
@@ -222,7 +222,7 @@ def test_ids_with_too_much_text_for_once_are_named(store: Store, owner: Holder) 
     assert store.dead_letters.redrive(some("letter-2")).count == 1
 
 
-def test_long_texts_are_bounded_in_bytes_and_the_oldest_go(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_limited_in_bytes_and_the_oldest_are_pruned(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letter_texts, "MAX_WHOLE_BYTES", 250_000)
     for n in range(5):
         bury(owner, letter(f"letter-{n}", raw=str(n) * 100_000, lane="a", position=n))
@@ -232,20 +232,20 @@ def test_long_texts_are_bounded_in_bytes_and_the_oldest_go(store: Store, owner: 
     assert store.prune(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 3
     assert texts(store) == ["letter-3", "letter-4"]
     assert [one.why for one in store.dead_letters.redrive(some("letter-0")).skipped] == ["its text is too long to have been kept whole"]
-    found = kept(store, "letter-0")
+    found = detail_of(store, "letter-0")
     assert found is not None
     assert found.raw.startswith("000")
     assert store.prune(lambda connection: letter_texts.oversized_texts(connection, 0, 500)) == 0
 
 
-def test_a_discarded_letter_goes_with_its_text(store: Store, owner: Holder) -> None:
+def test_pruning_a_discarded_dead_letter_deletes_its_text(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", raw="x" * 100_000))
     store.dead_letters.discard(some("x"))
     assert store.prune(lambda connection: discarded_dead_letters(connection, 2**62, 10)) == 1
     assert texts(store) == []
 
 
-def test_every_action_is_noted_down(store: Store, owner: Holder) -> None:
+def test_every_action_on_dead_letters_is_recorded(store: Store, owner: Holder) -> None:
     bury(owner, letter("x"))
     store.dead_letters.redrive(some("x"))
     store.dead_letters.discard(DeadLetterSelection(kind="failed", limit=7))
@@ -258,7 +258,7 @@ def test_every_action_is_noted_down(store: Store, owner: Holder) -> None:
     assert len(store.dead_letters.actions(limit=1).actions) == 1
 
 
-def test_the_books_balance_at_every_step_of_a_redrive(store: Store, owner: Holder) -> None:
+def test_the_audit_is_clean_at_every_step_of_a_redrive(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", 1, lane="a.jsonl", position=1), letter("y", 2, lane="a.jsonl", position=2))
     record(owner, receipt(None, 3, 3, answered(1, dead_lettered=1), answered(2, rejected=1)))
     store.dead_letters.redrive(some("x", "y"))
@@ -274,10 +274,10 @@ def test_the_books_balance_at_every_step_of_a_redrive(store: Store, owner: Holde
     assert books(store).clean
 
 
-def test_a_letter_whose_stretch_has_no_receipt_yet_can_be_tried_again_too(store: Store, owner: Holder) -> None:
+def test_a_dead_letter_without_a_receipt_can_be_redriven(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", 1, lane="a.jsonl", position=1))
     store.dead_letters.redrive(some("x"))
     record(owner, receipt(None, 3, 3, answered(1, dead_lettered=1)))
     settle(owner)
     assert counts(store) == {"read": 3, "filtered": 2, "dead_lettered": 1}
-    assert kept(store) is None
+    assert detail_of(store) is None

@@ -72,7 +72,7 @@ def sweep(store: Store, before: int | None = None) -> int:
     return gone
 
 
-def test_a_subscriber_set_is_defined_as_a_difference_and_named_by_receipts(store: Store, owner: Holder) -> None:
+def test_a_subscriber_set_is_defined_as_a_difference_and_used_by_receipts(store: Store, owner: Holder) -> None:
     _, both = define(owner, {1, 2})
     _, third = define(owner, {3}, {1}, both)
     assert define(owner, {1, 2}) == (True, both)
@@ -85,7 +85,7 @@ def test_a_subscriber_set_is_defined_as_a_difference_and_named_by_receipts(store
         assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() == 2
 
 
-def test_what_is_not_known_or_not_right_is_not_defined(store: Store, owner: Holder) -> None:
+def test_unknown_bases_and_wrong_digests_define_no_subscriber_set(store: Store, owner: Holder) -> None:
     assert define(owner, {2}, base=subscriber_set_digest([7])) == (False, subscriber_set_digest([2, 7]))
     wrong = SubscriberSetDefinition(stream=STREAM, digest=digest_text(subscriber_set_digest([1])), joined=[1, 2])
     with pytest.raises(ApiRefused, match="digest"):
@@ -109,7 +109,7 @@ def test_receipts_by_subscriber_set_are_fenced_by_the_stream(store: Store, owner
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: int) -> None:
+def test_merging_subscriber_sets_preserves_the_totals_of_each_trigger(store: Store, seed: int) -> None:
     """Sets that change at random, named at random, also late; a subscriber set that was merged is defined again, as the recorder does."""
     chance = random.Random(seed)
     owner = holder(store, *(f"t{number}" for number in range(1, 13)))
@@ -150,7 +150,7 @@ def test_whatever_is_merged_each_trigger_was_owed_as_much(store: Store, seed: in
 
 
 @pytest.mark.slow
-def test_runs_that_come_and_go_on_a_stream_leave_sums_behind(store: Store, owner: Holder) -> None:
+def test_triggers_of_ended_runs_on_a_stream_are_merged_into_sums(store: Store, owner: Holder) -> None:
     """2,000 runs that wait, and others that come and go: a set is written as a difference, and what ended is one row."""
     _, subscriber_set = define(owner, set(range(1_000, 3_000)))
     for number in range(400):
@@ -224,9 +224,7 @@ def test_subscriber_sets_that_differ_by_many_members_are_merged_in_slices(
         assert connection.execute(select(func.count()).select_from(subscriber_sets)).scalar_one() <= 6
 
 
-def test_a_subscriber_set_that_is_merged_in_part_is_not_known_by_its_digest(
-    store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partly_merged_subscriber_set_is_unknown_by_its_digest(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_subscriber_sets, "MAX_UNMERGED_SETS", 1)
     monkeypatch.setattr(store_subscriber_sets, "MAX_CHANGED_MEMBERS", 1)
     _, all_of = define(owner, {1, 2, 3})
@@ -243,7 +241,7 @@ def test_a_subscriber_set_that_is_merged_in_part_is_not_known_by_its_digest(
     assert (counts(store, "first")["read"], counts(store, "third")["read"]) == (12, 12)
 
 
-def test_an_idle_lane_is_forgotten_and_its_sum_stays(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_an_idle_lane_is_pruned_and_its_sum_remains(store: Store, owner: Holder, clock: TurnedClock) -> None:
     for name in ("done", "reported", "kept", "later"):
         record(owner, receipt(None, 9, 10, answered(1, fired=2), lane=name))
     keep(owner, spill(20, 2, lane="kept"))
@@ -262,7 +260,7 @@ def test_an_idle_lane_is_forgotten_and_its_sum_stays(store: Store, owner: Holder
     assert books(store).clean, "who knows where the lane was goes on there"
 
 
-def test_lanes_that_stay_are_looked_at_once_in_a_round(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_each_round_examines_unprunable_lanes_once(store: Store, owner: Holder, clock: TurnedClock) -> None:
     for number in range(6):
         record(owner, receipt(None, 9, 10, answered(1, fired=2), lane=f"held-{number}"))
         keep(owner, spill(20, 2, lane=f"held-{number}"))
@@ -282,7 +280,7 @@ def test_lanes_that_stay_are_looked_at_once_in_a_round(store: Store, owner: Hold
     assert summed == (7, 70)
 
 
-def test_a_lane_is_noted_as_moved_once_an_hour(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_the_last_movement_of_a_lane_is_updated_once_an_hour(store: Store, owner: Holder, clock: TurnedClock) -> None:
     moved = []
     for position in range(1, 5):
         record(owner, receipt(position - 1 if position > 1 else None, position, 1))
@@ -295,7 +293,7 @@ def test_a_lane_is_noted_as_moved_once_an_hour(store: Store, owner: Holder, cloc
         assert connection.execute(select(lanes.c.moved)).scalar_one() == clock.now
 
 
-def test_the_trigger_of_a_run_that_has_ended_is_forgotten(store: Store, owner: Holder) -> None:
+def test_the_trigger_of_an_ended_run_is_pruned(store: Store, owner: Holder) -> None:
     awaited = AwaitedTrigger(classpath="some.Trigger", kwargs={})
     for run in ("a", "b", "c"):
         store.task_runs.start("flights", StartRun(run_id=run, task="t", waiting=WaitCondition(method="m", trigger=awaited)))
@@ -321,7 +319,7 @@ def _end(connection: Connection, run_ids: list[str]) -> int:
     return 0
 
 
-def test_settled_answers_of_a_forgotten_lane_still_count(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_settled_answers_of_a_pruned_lane_still_count(store: Store, owner: Holder, clock: TurnedClock) -> None:
     keep(owner, spill(1), spill(2))
     record(owner, receipt(None, 2, 2, answered(1, spilled=2)))
     settle(owner, "fired")

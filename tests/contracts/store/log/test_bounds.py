@@ -1,4 +1,4 @@
-"""What one answer or one transaction takes has a bound: bytes of pages, rows of deletions, and the write-ahead log."""
+"""Bounds of one answer or one transaction: bytes of pages, rows of deletions, and the size of the write-ahead log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY = 86_400
 WEBHOOK = {"url": "https://example", "types": "[]", "secret": "", "policy": "hold", "max_attempts": 8, "timeout": 1, "created": 0}
 
 
-def test_a_page_and_a_pick_are_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_and_lookups_by_seq_are_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "MAX_PAYLOAD_BYTES", 100_000)
     owner = holder(store, "first")
     large = '"' + "x" * 9_998 + '"'
@@ -64,7 +64,7 @@ def count(store: Store, table: Any) -> int:
         return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
 
 
-def test_a_webhook_is_removed_a_slice_at_a_time(store: Store) -> None:
+def test_a_webhook_is_removed_in_slices(store: Store) -> None:
     rows = 2 * MAX_SLICE_ROWS + 10
     waiting_rows(store, "large", rows)
     waiting_rows(store, "other", 5)
@@ -81,7 +81,7 @@ def test_a_webhook_is_removed_a_slice_at_a_time(store: Store) -> None:
     assert (count(store, ordering_events), count(store, ordering_scopes), count(store, webhooks)) == (5, 1, 1)
 
 
-def test_dead_events_of_a_webhook_are_redriven_a_slice_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_events_of_a_webhook_are_redriven_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "RELEASED_EVENTS", 10)
     waiting_rows(store, "large", 35, state="dead")
     waiting_rows(store, "other", 5, state="dead")
@@ -106,7 +106,7 @@ def test_dead_events_of_a_webhook_are_redriven_a_slice_at_a_time(store: Store, m
         assert {row[0]: row[1] for row in connection.execute(states)} == {"ready": 35, "dead": 5}
 
 
-def test_what_a_removal_has_left_goes_with_retention(store: Store) -> None:
+def test_retention_deletes_remaining_rows_of_a_removed_webhook(store: Store) -> None:
     waiting_rows(store, "large", 30)
 
     def give_up(connection: Connection) -> int:
@@ -120,7 +120,7 @@ def test_what_a_removal_has_left_goes_with_retention(store: Store) -> None:
     assert (count(store, ordering_events), count(store, ordering_scopes)) == (3, 1)
 
 
-def test_a_discarded_dead_letter_goes_and_is_still_counted(store: Store, clock: TurnedClock) -> None:
+def test_a_pruned_dead_letter_is_still_counted(store: Store, clock: TurnedClock) -> None:
     owner = holder(store, "first")
     owner.append(dead_letters=[letter(name, raw="x" * 1_000) for name in ("a", "b", "c")])
     store.dead_letters.discard(DeadLetterSelection(ids=["a", "b"]))
@@ -131,7 +131,7 @@ def test_a_discarded_dead_letter_goes_and_is_still_counted(store: Store, clock: 
         assert dead_letter_counts(connection) == {"open": 1, "redriven": 0, "discarded": 2}
 
 
-def test_the_write_ahead_log_is_bounded_while_readers_overlap_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_write_ahead_log_is_bounded_with_overlapping_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "MAX_WAL_BYTES", 4 * 1024 * 1024)
     monkeypatch.setattr(sqlite, "MAX_IDLE_WAL_BYTES", 1024 * 1024)
     largest = 0

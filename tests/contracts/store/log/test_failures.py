@@ -1,4 +1,4 @@
-"""The contract of triggers that fail: when they start again, when they are parked, and what brings them back."""
+"""The contract of failed triggers: when they restart, when they are parked, and how they are resumed."""
 
 from __future__ import annotations
 
@@ -73,36 +73,36 @@ def workload(owner: Holder, trigger_id: int = 1) -> Workload:
     return owner.store.triggers.workloads(owner.job_id, [trigger_id])[0]
 
 
-def shown(owner: Holder, trigger_id: int = 1) -> TriggerDetail:
+def detail_of(owner: Holder, trigger_id: int = 1) -> TriggerDetail:
     with owner.store.reading() as connection:
         found = trigger_detail(connection, trigger_id, owner.store.now())
     assert found is not None
     return found
 
 
-def test_a_trigger_that_fails_waits_longer_each_time_and_is_then_parked(owner: Holder) -> None:
+def test_a_failed_trigger_waits_longer_each_time_and_is_then_parked(owner: Holder) -> None:
     first, second, third = fail(owner), fail(owner), fail(owner)
     assert (first.decision, second.decision, third.decision) == ("restart", "restart", "parked")
     assert 0 < first.retry_in < second.retry_in
     assert third == FailureRecorded(decision="parked", retry_in=0, restarts=3)
-    now = shown(owner)
+    now = detail_of(owner)
     assert (now.state, now.failure, now.traceback, now.failures) == ("parked", "ValueError: no", ["line 1", "line 2"], 3)
 
 
-def test_a_long_life_begins_the_count_anew(owner: Holder, clock: TurnedClock) -> None:
+def test_a_long_run_resets_the_number_of_restarts(owner: Holder, clock: TurnedClock) -> None:
     for _ in range(6):
         assert fail(owner).restarts == 1
-        assert shown(owner).state == "failed"
+        assert detail_of(owner).state == "failed"
         clock.turn(62)
 
 
-def test_time_spent_blocking_or_waiting_is_no_life(owner: Holder, clock: TurnedClock) -> None:
+def test_blocked_and_waiting_time_does_not_count_as_running(owner: Holder, clock: TurnedClock) -> None:
     counted = []
     for _ in range(3):
         clock.turn(70)
         counted.append(fail(owner, blocked=65).restarts)
     assert counted == [1, 2, 3]
-    assert shown(owner).state == "parked"
+    assert detail_of(owner).state == "parked"
     declare(owner, max_restarts=9, depth=1)
     owner.load()
     waits = [fail(owner).retry_in for _ in range(7)]
@@ -112,23 +112,23 @@ def test_time_spent_blocking_or_waiting_is_no_life(owner: Holder, clock: TurnedC
     assert fail(owner).restarts == 8, "it waited longer than a long life, but lived for 20 s"
 
 
-def test_the_same_failure_again_is_answered_as_before_and_not_counted(owner: Holder) -> None:
+def test_a_repeated_failure_report_has_the_same_answer_and_is_not_counted(owner: Holder) -> None:
     first = fail(owner, number=1)
     assert fail(owner, number=1) == first
     fail(owner, number=2)
     third = fail(owner, number=3)
     assert fail(owner, number=3) == third
-    assert shown(owner).failures == 3
+    assert detail_of(owner).failures == 3
 
 
 def test_a_failing_upstream_never_parks_a_trigger(owner: Holder) -> None:
     waits = [fail(owner, upstream=True).retry_in for _ in range(20)]
-    assert shown(owner).state == "failed"
+    assert detail_of(owner).state == "failed"
     assert max(waits) <= 60
     assert fail(owner).decision == "restart", "it has its own failures before it"
 
 
-def test_who_takes_over_waits_for_as_long_and_knows_what_is_parked(owner: Holder, clock: TurnedClock) -> None:
+def test_the_next_holder_inherits_the_wait_and_the_parked_state(owner: Holder, clock: TurnedClock) -> None:
     wait = fail(owner).retry_in
     park(owner, 2)
     clock.turn(0.25)
@@ -145,79 +145,79 @@ def test_who_takes_over_waits_for_as_long_and_knows_what_is_parked(owner: Holder
     assert workload(taker).start_after <= 60
 
 
-def test_what_is_parked_stays_with_its_stream_and_keeps_what_it_is_when_it_fires_late(owner: Holder) -> None:
+def test_a_parked_trigger_stays_leased_and_parked_after_a_late_event(owner: Holder) -> None:
     park(owner)
     assert owner.load() == {1: 1, 2: 1}
     assert owner.store.triggers.load(owner.job_id, _all()).revoked == []
     assert owner.append(event("late", 1)) == ["stored"]
-    assert shown(owner).state == "parked"
+    assert detail_of(owner).state == "parked"
 
 
-def test_a_stream_of_which_nothing_is_left_to_run_is_given_back_and_claimed_by_nobody(owner: Holder) -> None:
+def test_a_stream_with_only_parked_triggers_is_released_and_not_acquired(owner: Holder) -> None:
     park(owner)
     park(owner, 2)
     answer = owner.store.triggers.load(owner.job_id, _all())
     assert answer.revoked == [1, 2]
     owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=answer.revoked, epochs=owner.epochs))
     assert owner.load() == {}
-    assert shown(owner).state == "parked"
-    assert shown(owner).unserved is None
+    assert detail_of(owner).state == "parked"
+    assert detail_of(owner).unserved is None
     owner.store.triggers.resume(1)
     assert owner.load() == {1: 2, 2: 2}
     assert (workload(owner).parked, workload(owner, 2).parked) == (False, True)
 
 
-def test_a_resumed_trigger_comes_again_at_a_new_epoch_with_its_count_at_nothing(owner: Holder) -> None:
+def test_a_resumed_trigger_has_a_new_epoch_and_zero_restarts(owner: Holder) -> None:
     park(owner)
     owner.store.triggers.resume(1)
     assert owner.load() == {1: 2, 2: 1}
     now = workload(owner)
     assert (now.parked, now.restarts, now.start_after) == (False, 0, 0)
-    assert shown(owner).failure is None
+    assert detail_of(owner).failure is None
     owner.store.triggers.resume(1)
     assert owner.load() == {1: 2, 2: 1}, "what runs is left alone"
     park(owner)
 
 
-def test_what_failed_is_shown_to_run_again_and_why_it_failed_stays_on_show(owner: Holder, clock: TurnedClock) -> None:
+def test_a_restarted_trigger_is_running_and_keeps_its_last_failure(owner: Holder, clock: TurnedClock) -> None:
     wait = fail(owner).retry_in
-    failed = shown(owner)
+    failed = detail_of(owner)
     assert (failed.state, failed.since) == ("failed", None)
     clock.turn(wait + 1)
-    again = shown(owner)
+    again = detail_of(owner)
     assert (again.state, again.failure, again.failed, again.traceback) == ("running", "ValueError: no", failed.failed, ["line 1", "line 2"])
     assert again.failed is not None
     assert again.since is not None
     assert again.since > again.failed
     owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1, 2]))
-    waits = shown(owner)
+    waits = detail_of(owner)
     assert (waits.state, waits.since, waits.failure) == ("waiting", None, "ValueError: no")
     owner.load()
-    taken = shown(owner)
+    taken = detail_of(owner)
     assert (taken.state, taken.epoch, taken.failure, taken.failed) == ("running", 2, "ValueError: no", failed.failed)
     fail(owner)
-    assert shown(owner).failures == 2
+    assert detail_of(owner).failures == 2
 
 
-def test_what_fires_after_it_failed_runs_again(owner: Holder, clock: TurnedClock) -> None:
+def test_a_failed_trigger_that_fires_is_running(owner: Holder, clock: TurnedClock) -> None:
     for _ in range(2):
         fail(owner)
     clock.turn(0.001)
-    assert shown(owner).state == "failed"
+    assert detail_of(owner).state == "failed"
     owner.append(event("after", 1))
-    now = shown(owner)
+    now = detail_of(owner)
     assert (now.state, now.failure) == ("running", "ValueError: no")
 
 
-def test_what_blocks_a_triggerer_is_shown_until_it_does_not(owner: Holder) -> None:
+def test_a_blocked_trigger_is_shown_until_it_ends_blocking(owner: Holder) -> None:
     stack = ['File "slow.py", line 7 in handle'] * 300
     for seconds in (2.0, 3.0):
         blocked = Blocked(trigger_id=1, trigger="t1", seconds=seconds, stack=stack)
         owner.store.jobs.heartbeat(owner.job_id, Heartbeat(blocked=blocked))
-        assert (shown(owner).blocking, shown(owner).stack, shown(owner, 2).blocking) == (seconds, stack[:100], None)
+        assert (detail_of(owner).blocking, detail_of(owner).stack, detail_of(owner, 2).blocking) == (seconds, stack[:100], None)
     assert running(owner) == [("t1", 3.0)]
     owner.store.jobs.heartbeat(owner.job_id, Heartbeat())
-    assert (shown(owner).blocking, shown(owner).stack, running(owner)) == (None, [], [])
+    assert (detail_of(owner).blocking, detail_of(owner).stack, running(owner)) == (None, [], [])
     owner.store.jobs.heartbeat(owner.job_id, Heartbeat(blocked=Blocked(trigger_id=None, trigger=None, seconds=5)))
     assert running(owner) == [(None, 5.0)]
     owner.store.jobs.complete(owner.job_id, CompleteJob(state="failed"))
@@ -231,34 +231,34 @@ def running(owner: Holder) -> list[tuple[str | None, float]]:
     return [(job.blocked.trigger, job.blocked.seconds) for job in found if job.blocked is not None]
 
 
-def test_a_trigger_that_is_declared_otherwise_is_parked_no_more(owner: Holder) -> None:
+def test_a_changed_declaration_resumes_a_parked_trigger(owner: Holder) -> None:
     park(owner)
     declare(owner)
-    assert shown(owner).state == "parked", "nothing changed"
+    assert detail_of(owner).state == "parked", "nothing changed"
     declare(owner, depth=2)
     owner.load()
-    assert (shown(owner).state, workload(owner).parked) == ("running", False)
+    assert (detail_of(owner).state, workload(owner).parked) == ("running", False)
 
 
-def test_how_often_it_may_fail_can_change_while_it_runs(owner: Holder) -> None:
+def test_the_limit_of_restarts_changes_while_the_trigger_runs(owner: Holder) -> None:
     declare(owner, max_restarts=0)
     assert owner.load() == {1: 1, 2: 1}
     assert fail(owner).decision == "parked"
 
 
-def test_without_a_number_of_its_own_it_may_fail_ten_times(owner: Holder) -> None:
+def test_the_default_limit_is_ten_restarts(owner: Holder) -> None:
     declare(owner, max_restarts=None)
     assert [fail(owner).decision for _ in range(11)] == ["restart"] * 10 + ["parked"]
 
 
-def test_only_its_holder_may_report_it(owner: Holder) -> None:
+def test_only_the_holder_of_a_trigger_reports_its_failure(owner: Holder) -> None:
     other = holder(owner.store)
     other.epochs = dict(owner.epochs)
     with pytest.raises(Fenced):
         fail(other)
 
 
-def test_what_is_not_there_cannot_be_resumed(owner: Holder) -> None:
+def test_an_unknown_trigger_cannot_be_resumed(owner: Holder) -> None:
     declare(owner, streams=("folder",))
     for trigger_id in (2, 77):
         with pytest.raises(ApiRefused) as refused:
@@ -270,7 +270,7 @@ def _all() -> LoadTriggers:
     return LoadTriggers(capacity=100)
 
 
-def test_a_stream_fails_once_for_all_its_watches(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_a_failure_of_a_stream_applies_to_all_its_watches(store: Store, owner: Holder, clock: TurnedClock) -> None:
     first = fail_stream(owner, 1, 2)
     assert 0 < first <= 1
     assert [workload(owner, one).start_after for one in (1, 2)] == [first, first]
@@ -288,7 +288,7 @@ def test_a_stream_fails_once_for_all_its_watches(store: Store, owner: Holder, cl
     assert workload(owner).restarts == 1  # half of what it may
 
 
-def test_a_stream_s_failure_counts_for_those_that_the_job_holds(store: Store, owner: Holder) -> None:
+def test_a_failure_of_a_stream_counts_only_for_leases_of_the_job(store: Store, owner: Holder) -> None:
     stale = Holder(store, owner.job_id, {1: owner.epochs[1], 2: owner.epochs[2] - 1, 9: 1})
     assert fail_stream(stale, 1, 2, 9) > 0
     assert [workload(owner, one).restarts for one in (1, 2)] == [1, 0]

@@ -1,4 +1,4 @@
-"""The contract of ids: what the database numbers has its id for ever, also once its row is deleted."""
+"""The contract of ids: the database never reuses an id, even after its row is deleted."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def add(store: Store, table: Table, number: int) -> int:
 
 
 @pytest.mark.parametrize("table", NUMBERED, ids=lambda table: table.name)
-def test_no_row_gets_the_id_of_a_deleted_one(store: Store, table: Table) -> None:
+def test_ids_of_deleted_rows_are_not_reused(store: Store, table: Table) -> None:
     given = [add(store, table, number) for number in range(2)]
     assert store.prune(lambda connection: connection.execute(delete(table)).rowcount) == 2
     assert add(store, table, 2) > max(given)
 
 
-def test_a_late_event_of_a_deleted_trigger_ends_no_other_wait(store: Store) -> None:
+def test_a_late_event_of_a_deleted_trigger_resumes_no_other_run(store: Store) -> None:
     waiting = WaitCondition(trigger=AwaitedTrigger(classpath="some.Trigger", kwargs={}))
     store.task_runs.start("flights", StartRun(run_id="one", task="t", waiting=waiting))
     owner = holder(store)
@@ -72,7 +72,7 @@ def test_a_late_event_of_a_deleted_trigger_ends_no_other_wait(store: Store) -> N
     assert store.task_runs.result("two").state == "deferred"
 
 
-def test_a_forgotten_run_that_waited_for_a_trigger_starts_again(store: Store, clock: TurnedClock) -> None:
+def test_a_pruned_run_that_waited_for_a_trigger_can_start_again(store: Store, clock: TurnedClock) -> None:
     start = StartRun(run_id="one", task="t", waiting=WaitCondition(trigger=AwaitedTrigger(classpath="some.Trigger", kwargs={})))
     store.task_runs.start("flights", start)
     store.task_runs.cancel("one")
@@ -81,7 +81,7 @@ def test_a_forgotten_run_that_waited_for_a_trigger_starts_again(store: Store, cl
     assert store.task_runs.start("flights", start).created
 
 
-def test_a_job_that_is_forgotten_speaks_for_no_other(store: Store, clock: TurnedClock) -> None:
+def test_calls_of_a_pruned_job_do_not_affect_other_jobs(store: Store, clock: TurnedClock) -> None:
     ended = store.jobs.register(registration()).id
     store.jobs.complete(ended, CompleteJob(state="succeeded"))
     clock.turn(31 * DAY)
@@ -94,7 +94,7 @@ def test_a_job_that_is_forgotten_speaks_for_no_other(store: Store, clock: Turned
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_removed_webhook_has_no_part_in_a_new_one(kind: str, tmp_path: Path) -> None:
+def test_a_new_webhook_shares_no_data_with_a_removed_webhook_of_its_name(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path, keyring=Keyring([KEY])) as store:
         given = SetWebhook(url="https://a.example/", secret="a secret that is long enough")
         store.webhooks.set("mine", given)

@@ -1,4 +1,4 @@
-"""The event log's contract: what is stored once, in which order, and what a reader gets back."""
+"""The contract of the event log: each event is stored once, in commit order, and returned unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_empty_log_has_no_rows_and_starts_at_one(store: Store) -> None:
     assert (store.log.head().head, store.log.head().first) == (0, 1)
 
 
-def test_every_column_comes_back_as_it_was_sent(store: Store, owner: Holder) -> None:
+def test_every_column_is_returned_unchanged(store: Store, owner: Holder) -> None:
     occurred = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
     item = event(
         "b",
@@ -100,13 +100,13 @@ def test_every_column_of_the_table_is_filled(store: Store, owner: Holder) -> Non
     assert optional.items() <= row.items()
 
 
-def test_an_event_that_does_not_say_when_it_occurred_occurred_when_it_was_received(store: Store, owner: Holder) -> None:
+def test_the_time_of_receipt_is_the_default_of_the_time_of_occurrence(store: Store, owner: Holder) -> None:
     owner.append(event("a"))
     row = store.log.page(after=0).table.to_pylist()[0]
     assert row["occurred"] == row["received"]
 
 
-def test_seq_is_contiguous_whatever_is_refused_in_between(store: Store, owner: Holder) -> None:
+def test_seq_is_contiguous_with_rejected_events_between(store: Store, owner: Holder) -> None:
     statuses = owner.append(event("a"), event("b", payload="{"), event("a"), event("c", 99), event("d"))
     assert statuses == ["stored", "invalid", "duplicate", "fenced", "stored"]
     owner.append(event("e"))
@@ -116,7 +116,7 @@ def test_seq_is_contiguous_whatever_is_refused_in_between(store: Store, owner: H
     assert store.log.head().head == 3
 
 
-def test_a_repeat_adds_the_firings_that_are_missing_and_nothing_else(store: Store, owner: Holder) -> None:
+def test_a_repeated_event_adds_only_missing_firings(store: Store, owner: Holder) -> None:
     owner.append(event("a", 1))
     assert owner.append(event("a", 1, 2), event("a", 2)) == ["duplicate", "duplicate"]
     assert fired(store) == {(1, 1), (1, 2)}
@@ -126,11 +126,11 @@ def test_a_repeat_adds_the_firings_that_are_missing_and_nothing_else(store: Stor
     assert counters(store) == {1: (2, 0), 2: (2, 0)}
 
 
-def test_the_same_id_of_another_source_is_another_event(store: Store, owner: Holder) -> None:
+def test_equal_ids_of_two_sources_are_different_events(store: Store, owner: Holder) -> None:
     assert owner.append(event("a"), event("a", source="other")) == ["stored", "stored"]
 
 
-def test_a_leader_is_known_only_if_it_was_there_first(store: Store, owner: Holder) -> None:
+def test_a_leader_is_linked_only_if_it_was_stored_first(store: Store, owner: Holder) -> None:
     owner.append(event("in-log"))
     owner.append(
         event("after-log", follows="in-log"),
@@ -155,17 +155,17 @@ def test_a_leader_is_known_only_if_it_was_there_first(store: Store, owner: Holde
 
 
 @pytest.mark.parametrize("payload", ["", "{", "nul", "{} {}", "{'a': 1}", "NaN"])
-def test_a_payload_that_is_not_json_is_invalid_and_its_neighbours_are_stored(store: Store, owner: Holder, payload: str) -> None:
+def test_an_invalid_payload_is_refused_and_other_events_are_stored(store: Store, owner: Holder, payload: str) -> None:
     assert owner.append(event("bad", payload=payload), event("good", payload="null")) == ["invalid", "stored"]
     assert store.log.head().head == 1
 
 
 @pytest.mark.parametrize("item", [event("a\0b"), event("a", subject="\0"), event("a", position=2**63)])
-def test_what_a_database_could_not_hold_is_invalid(owner: Holder, item: EventItem) -> None:
+def test_an_unstorable_value_is_invalid(owner: Holder, item: EventItem) -> None:
     assert owner.append(item, event("good")) == ["invalid", "stored"]
 
 
-def test_a_stale_epoch_is_fenced_and_leaves_nothing(store: Store, owner: Holder) -> None:
+def test_events_and_dead_letters_at_a_stale_epoch_are_fenced(store: Store, owner: Holder) -> None:
     stale = owner.epochs | {2: owner.epochs[2] - 1}
     owner.epochs = stale
     statuses = owner.append(event("a", 1), event("b", 1, 2), dead_letters=[letter("x", 2), letter("y", 1)])
@@ -174,19 +174,19 @@ def test_a_stale_epoch_is_fenced_and_leaves_nothing(store: Store, owner: Holder)
     assert counters(store) == {1: (1, 1), 2: (0, 0)}
 
 
-def test_a_job_that_ended_is_fenced(store: Store, owner: Holder) -> None:
+def test_an_ended_job_is_fenced(store: Store, owner: Holder) -> None:
     store.jobs.complete(owner.job_id, CompleteJob(state="succeeded"))
     with pytest.raises(Fenced):
         owner.append(event("a"))
     assert store.log.head().head == 0
 
 
-def test_a_dead_letter_that_no_database_could_hold_is_invalid(owner: Holder) -> None:
+def test_an_unstorable_dead_letter_is_invalid(owner: Holder) -> None:
     letters = [letter("x", position=2**63), letter("y\0"), letter("z")]
     assert owner.append(dead_letters=letters) == ["invalid", "invalid", "stored"]
 
 
-def test_a_dead_letter_is_kept_once(store: Store, owner: Holder) -> None:
+def test_a_repeated_dead_letter_is_stored_once(store: Store, owner: Holder) -> None:
     assert owner.append(dead_letters=[letter("x", 1, 2), letter("x", 1)]) == ["stored", "duplicate"]
     assert owner.append(dead_letters=[letter("x", 1)]) == ["duplicate"]
     assert counters(store) == {1: (0, 1), 2: (0, 1)}
@@ -195,7 +195,7 @@ def test_a_dead_letter_is_kept_once(store: Store, owner: Holder) -> None:
     assert (row.id, row.triggers, row.raw, row.received) == ("x", "[1,2]", "{", START)
 
 
-def test_pages_are_bounded_and_meet(store: Store, owner: Holder) -> None:
+def test_pages_are_bounded_and_contiguous(store: Store, owner: Holder) -> None:
     owner.append(*(event(f"{n}") for n in range(10)))
     assert store.log.page(after=0, limit=4).table.column("seq").to_pylist() == [1, 2, 3, 4]
     assert store.log.page(after=4, to=6).table.column("seq").to_pylist() == [5, 6]
@@ -203,13 +203,13 @@ def test_pages_are_bounded_and_meet(store: Store, owner: Holder) -> None:
     assert store.log.page(after=10).table.num_rows == 0
 
 
-def test_picked_events_have_their_own_triggers_and_not_those_of_what_lies_between(store: Store, owner: Holder) -> None:
+def test_events_read_by_seq_have_only_their_own_triggers(store: Store, owner: Holder) -> None:
     owner.append(event("1", 1), event("2", 2), event("3", 1, 2), event("4", 1), event("5", 2))
     assert store.log.get_by_seq([1, 3, 5]).table.column("triggers").to_pylist() == [["first"], ["first", "second"], ["second"]]
     assert store.log.get_by_seq([2, 4]).table.column("triggers").to_pylist() == [["second"], ["first"]]
 
 
-def test_a_page_of_large_payloads_ends_early_but_never_empty(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_large_payloads_is_bounded_and_never_empty(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.store.log.log.MAX_PAYLOAD_BYTES", 100)
     monkeypatch.setattr("headrace.store.log.log.FETCH_ROWS", 2)
     owner.append(*(event(f"{n}", payload='"' + "x" * 80 + '"') for n in range(5)))
@@ -220,7 +220,7 @@ def test_a_page_of_large_payloads_ends_early_but_never_empty(store: Store, owner
     assert pages == [2, 2, 1]
 
 
-def test_appends_from_many_threads_are_one_after_the_other(store: Store, owner: Holder) -> None:
+def test_appends_from_many_threads_are_serialized(store: Store, owner: Holder) -> None:
     def append(n: int) -> list[str]:
         return owner.append(*(event(f"{n}-{i}", 1 + i % 2, follows=f"{n}-{i - 1}" if i else None) for i in range(20)), event("shared"))
 
@@ -234,7 +234,7 @@ def test_appends_from_many_threads_are_one_after_the_other(store: Store, owner: 
     assert counters(store) == {1: (24 * 10 + 1, 0), 2: (24 * 10, 0)}
 
 
-def test_one_fenced_job_does_not_hurt_its_neighbours(store: Store, owner: Holder) -> None:
+def test_a_fenced_job_does_not_affect_appends_of_others(store: Store, owner: Holder) -> None:
     ended = Holder(store, store.jobs.register(registration()).id, dict(owner.epochs))
     store.jobs.complete(ended.job_id, CompleteJob(state="failed"))
     futures = [store.log.append_later(job.job_id, job.batch(event(f"{n}"))) for n, job in enumerate([owner, ended, owner, ended])]
@@ -243,7 +243,7 @@ def test_one_fenced_job_does_not_hurt_its_neighbours(store: Store, owner: Holder
     assert store.log.head().head == 2
 
 
-def test_an_id_that_comes_again_with_another_payload_is_counted(store: Store) -> None:
+def test_a_known_id_with_another_payload_is_counted_as_a_conflict(store: Store) -> None:
     owner = holder(store, "first", "second")
     a, b = owner.epochs
     assert owner.append(event("x", a, payload="1"), event("y", a, payload="1"), event("x", b, payload="2")) == [

@@ -1,4 +1,4 @@
-"""The contract of forgetting: only what has ended and is old enough, a bounded piece at a time, and no sum that people see changes."""
+"""The contract of retention: only old and ended objects are pruned, in bounded slices, and the shown totals do not change."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def report(store: Store, run_id: str, **other: Any) -> RunReport:
     return RunReport.model_validate(given | {"started": started, "finished": started, "events": 60, "seqs": [(1, 60)]} | other)
 
 
-def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, clock: TurnedClock) -> None:
+def test_old_ended_runs_and_jobs_are_pruned_and_totals_remain(store: Store, clock: TurnedClock) -> None:
     for name in ("a", "b"):
         work(store, name)
     store.task_runs.start("flights", StartRun(run_id="waits", task="never"))
@@ -94,7 +94,7 @@ def test_what_has_ended_and_is_old_is_forgotten_and_the_sums_stay(store: Store, 
     assert Pruner(store, 30).prune() == 0
 
 
-def test_no_job_gets_the_number_of_one_that_is_forgotten(store: Store, clock: TurnedClock) -> None:
+def test_ids_of_pruned_jobs_are_not_reused(store: Store, clock: TurnedClock) -> None:
     work(store, "a")
     clock.turn(31 * DAY)
     with store.reading() as connection:
@@ -103,7 +103,7 @@ def test_no_job_gets_the_number_of_one_that_is_forgotten(store: Store, clock: Tu
     assert store.jobs.register(registration()).id > last
 
 
-def test_a_transaction_forgets_no_more_than_it_may_and_a_round_all(store: Store, clock: TurnedClock) -> None:
+def test_a_transaction_prunes_one_slice_and_a_round_prunes_all(store: Store, clock: TurnedClock) -> None:
     pipeline = store.jobs.register(registration("pipeline")).id
     store.projects.declare(pipeline, "flights", declaration("first", pipelines=["delays"]))
     store.runs.report(pipeline, [report(store, f"run-{n}") for n in range(BATCH_ROWS + 20)])
@@ -115,7 +115,7 @@ def test_a_transaction_forgets_no_more_than_it_may_and_a_round_all(store: Store,
     assert (count(store, runs), seen(store).totals) == (0, before.totals)
 
 
-def test_it_works_in_the_background_and_not_at_all_where_all_is_kept(store: Store, clock: TurnedClock) -> None:
+def test_the_pruner_runs_in_the_background_unless_retention_is_unlimited(store: Store, clock: TurnedClock) -> None:
     work(store, "a")
     clock.turn(DAY)
     with Pruner(store, 0):

@@ -1,4 +1,4 @@
-"""The contract of slices: whatever goes at once, no transaction of the writer takes more rows or more bytes than a slice has."""
+"""The contract of slices: no transaction of the writer exceeds the limit of rows and bytes of a slice."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def test_retention_is_bounded_in_rows_and_bytes(store: Store, sweep: Sweep, tabl
     assert count(store, table) == 0
 
 
-def test_a_round_of_retention_goes_on_after_a_short_slice(store: Store, clock: TurnedClock) -> None:
+def test_a_round_of_retention_continues_after_a_short_slice(store: Store, clock: TurnedClock) -> None:
     fill(store, runs, [run_rows(n, LARGE) for n in range(1, 8)])
     clock.turn(31 * DAY)
     Pruner(store, 30).prune()
     assert count(store, runs) == 0
 
 
-def test_whole_texts_of_letters_are_deleted_a_few_in_a_transaction(
+def test_texts_of_dead_letters_are_deleted_in_slices(
     store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(texts, "MAX_PREVIEW_CHARS", 100)
@@ -195,7 +195,7 @@ def test_settling_is_bounded_in_bytes(store: Store, owner: Holder) -> None:
 
 
 @pytest.mark.parametrize("action", ["redrive", "discard"])
-def test_letters_are_acted_on_in_slices_and_one_action_is_written_down(store: Store, owner: Holder, action: str) -> None:
+def test_dead_letters_are_changed_in_slices_and_recorded_as_one_action(store: Store, owner: Holder, action: str) -> None:
     bury(owner, *(letter(f"l{n}", raw=LARGE, stream="folder") for n in range(5)), letter("small", stream="folder"))
     seen = commits(store)
     act = store.dead_letters.redrive if action == "redrive" else store.dead_letters.discard
@@ -206,7 +206,7 @@ def test_letters_are_acted_on_in_slices_and_one_action_is_written_down(store: St
     assert (again.count, len(again.skipped)) == (0, 2)
 
 
-def test_many_small_letters_are_acted_on_in_slices(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_dead_letters_are_redriven_in_slices(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive, "BATCH_DEAD_LETTERS", 4)
     bury(owner, *(letter(f"l{n}") for n in range(10)))
     seen = commits(store)
@@ -215,7 +215,7 @@ def test_many_small_letters_are_acted_on_in_slices(store: Store, owner: Holder, 
     assert store.backlog.drop(1) == 10
 
 
-def test_letters_of_a_filter_that_somebody_else_acted_on_are_left_alone(
+def test_dead_letters_changed_concurrently_are_not_redriven_by_a_filter(
     store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redrive, "BATCH_DEAD_LETTERS", 2)
@@ -233,7 +233,7 @@ def test_letters_of_a_filter_that_somebody_else_acted_on_are_left_alone(
     assert (done.count, done.skipped) == (4, [])
 
 
-def test_letters_of_pipelines_are_acted_on_in_slices(store: Store) -> None:
+def test_large_dead_letters_of_pipelines_are_changed_in_slices(store: Store) -> None:
     fill(store, pipeline_letter_rows, [pipeline_letter(n, LARGE) | {"state": "open"} for n in range(1, 6)])
     seen = commits(store)
     assert store.pipeline_dead_letters.act("redrive", PipelineDeadLetterSelection(pipeline="d")).count == 5
@@ -242,7 +242,7 @@ def test_letters_of_pipelines_are_acted_on_in_slices(store: Store) -> None:
     assert (done.count, done.unknown) == (0, ["9"])
 
 
-def test_many_letters_of_pipelines_are_acted_on_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_dead_letters_of_pipelines_are_changed_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines, "BATCH_DEAD_LETTERS", 4)
     fill(store, pipeline_letter_rows, [pipeline_letter(n, "x") | {"state": "open"} for n in range(1, 10)])
     seen = commits(store)
@@ -285,13 +285,13 @@ def test_rows_of_a_removed_webhook_are_bounded_in_rows_and_bytes(store: Store) -
     assert store.prune(lambda connection: abandoned_scopes(connection, 0, 10_000)) == MAX_SLICE_ROWS
 
 
-def test_pages_of_a_declaration_are_forgotten_a_few_in_a_transaction(store: Store) -> None:
+def test_pages_of_a_declaration_are_deleted_in_slices(store: Store) -> None:
     facts = {"declaration": "d", "project": "p", "classpath": "c", "queue": "q", "priority": 0, "staged": 0}
     fill(store, staged_triggers, [facts | {"name": f"t{n}", "kwargs": LARGE} for n in range(5)])
     assert rows_of_each_transaction(store, lambda connection, now, most: delete_staged(connection, "d", most)) == [2, 2, 1]
 
 
-def test_secrets_are_sealed_anew_a_few_in_a_transaction(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_encrypted_again_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = Fernet.generate_key().decode(), Fernet.generate_key().decode()
     sealed = Keyring([old]).encrypt("{}" + " " * 7_000)
     facts = {"project": "p", "classpath": "c", "queue": "q", "state": "removed", "declared": 0}
@@ -327,7 +327,7 @@ def sweep_all(store: Store) -> list[int]:
     return [*failed, states_of_runs(store).get("failed", 0)]
 
 
-def test_runs_that_time_out_together_end_in_slices(store: Store, clock: TurnedClock) -> None:
+def test_concurrent_timeouts_end_runs_in_slices(store: Store, clock: TurnedClock) -> None:
     many = 2 * BATCH_STEPS + 5
     for number in range(many):
         start(store, number, timeout=60)
@@ -335,7 +335,7 @@ def test_runs_that_time_out_together_end_in_slices(store: Store, clock: TurnedCl
     assert sweep_all(store)[:3] == [BATCH_STEPS, 2 * BATCH_STEPS, many]
 
 
-def test_runs_with_large_arguments_are_claimed_a_few_in_a_transaction(store: Store) -> None:
+def test_claims_of_runs_with_large_arguments_are_bounded_in_bytes(store: Store) -> None:
     for number in range(5):
         start(store, number, LARGE)
     worker = store.jobs.register(registration("worker")).id
@@ -347,7 +347,7 @@ def test_runs_with_large_arguments_are_claimed_a_few_in_a_transaction(store: Sto
     assert BATCH_CLAIMS < 1_000, "a worker may ask for so many"
 
 
-def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(store: Store, owner: Holder) -> None:
+def test_retention_deletes_many_rows_of_a_restarted_task_run_scope(store: Store, owner: Holder) -> None:
     def wait(run_id: str) -> None:
         store.task_runs.start("flights", StartRun(run_id=run_id, task="t", waiting=WaitCondition(event=AwaitedEvent(on=["*"]))))
 
@@ -373,7 +373,7 @@ def test_a_scope_of_task_runs_that_begins_anew_leaves_many_rows_to_retention(sto
     assert scope() == second, "few rows go at once"
 
 
-def test_what_sqlite_deletes_is_not_written_once_more(tmp_path: Path) -> None:
+def test_sqlite_does_not_rewrite_deleted_pages(tmp_path: Path) -> None:
     size = 4 * 1024 * 1024
     with opened("sqlite", tmp_path) as store:
         fill(store, runs, [run_rows(1, "x" * size)])

@@ -1,4 +1,4 @@
-"""A wall clock that is wrong, ahead or behind, for a moment or for good, gives up no leader early, and lets no follower wait for ever."""
+"""A wall clock that is ahead or behind, briefly or permanently: no leader is lost early, and no follower waits longer than the lookback."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def follower(id: str, leader: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR, 400 * 24 * HOUR])
 @pytest.mark.parametrize("right_again", [True, False])
-def test_a_wrong_clock_gives_up_no_leader_early_and_none_late(
+def test_a_wrong_clock_does_not_change_the_lookback(
     store: Store, clock: TurnedClock, hand_on: HandOn, wrong: int, right_again: bool
 ) -> None:
     owner = listen(store)
@@ -113,7 +113,7 @@ def test_a_wrong_clock_gives_up_no_leader_early_and_none_late(
     assert hand_on(store) == [("j", "lost")]
 
 
-def test_no_leader_is_given_up_that_is_further_on_in_the_log(
+def test_a_leader_further_on_in_the_log_is_not_lost(
     store: Store, clock: TurnedClock, hand_on: HandOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = listen(store)
@@ -129,9 +129,7 @@ def test_no_leader_is_given_up_that_is_further_on_in_the_log(
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR])
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_wait_outlives_the_api_also_where_the_clock_was_set_before_that_ended(
-    kind: str, wrong: int, hand_on: HandOn, tmp_path: Path, clock: TurnedClock
-) -> None:
+def test_a_wait_survives_a_restart_after_a_clock_change(kind: str, wrong: int, hand_on: HandOn, tmp_path: Path, clock: TurnedClock) -> None:
     with api(kind, tmp_path, clock) as store:
         listen(store).append(event(**follower("b", "a")))
         assert hand_on(store) == []
@@ -149,9 +147,7 @@ def test_a_wait_outlives_the_api_also_where_the_clock_was_set_before_that_ended(
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_wait_that_is_over_while_no_api_is_there_ends_with_the_next_one(
-    kind: str, hand_on: HandOn, tmp_path: Path, clock: TurnedClock
-) -> None:
+def test_a_wait_that_expires_during_downtime_ends_after_the_restart(kind: str, hand_on: HandOn, tmp_path: Path, clock: TurnedClock) -> None:
     with api(kind, tmp_path, clock) as store:
         listen(store).append(event(**follower("b", "a")))
         assert hand_on(store) == []
@@ -161,7 +157,9 @@ def test_a_wait_that_is_over_while_no_api_is_there_ends_with_the_next_one(
 
 
 @pytest.mark.parametrize("behind", [30, 7 * HOUR])
-def test_apis_that_count_the_age_apart_agree_about_a_scope(hand_on: HandOn, behind: int, tmp_path: Path, clock: TurnedClock) -> None:
+def test_api_servers_with_different_steady_clocks_agree_on_scope_time(
+    hand_on: HandOn, behind: int, tmp_path: Path, clock: TurnedClock
+) -> None:
     """The steady clock of a host that was suspended is behind those of the others until it reads their mark."""
     slow = TurnedClock(clock.now, clock.passed)
     with api("postgresql", tmp_path, clock) as first, api("postgresql", tmp_path, slow) as second:
@@ -185,8 +183,8 @@ def test_apis_that_count_the_age_apart_agree_about_a_scope(hand_on: HandOn, behi
         assert hand_on(second) == [("f", "lost")], "it does not wait for longer"
 
 
-def test_waits_are_shown_by_the_wall_clock(store: Store, clock: TurnedClock, hand_on: HandOn) -> None:
-    def shown() -> list[tuple[float, float]]:
+def test_waits_are_shown_in_wall_clock_time(store: Store, clock: TurnedClock, hand_on: HandOn) -> None:
+    def shown_waits() -> list[tuple[float, float]]:
         with store.reading() as connection:
             names = connection.execute(select(ordering_scopes.c.name)).scalars().all()
             pages = [waits_in_sql(connection, name, store.now(), after=0, limit=9) for name in names]
@@ -196,10 +194,10 @@ def test_waits_are_shown_by_the_wall_clock(store: Store, clock: TurnedClock, han
 
     listen(store).append(event(**follower("b", "a")))
     hand_on(store)
-    assert shown() == [(0, WAIT)]
+    assert shown_waits() == [(0, WAIT)]
     clock.turn(30)
-    assert shown() == [(30, WAIT - 30)]
+    assert shown_waits() == [(30, WAIT - 30)]
     clock.set(HOUR)
     clock.turn(31)
     store.task_runs.sweep()
-    assert shown() == [(61, WAIT - 61)]
+    assert shown_waits() == [(61, WAIT - 61)]

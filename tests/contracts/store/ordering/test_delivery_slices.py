@@ -1,4 +1,4 @@
-"""The contract of one batch with events for many task runs: each run continues once, however many transactions that takes."""
+"""The contract of a batch with events for many task runs: each run continues once, in any number of transactions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def in_the_log(store: Store) -> int:
         return int(connection.execute(select(func.count()).select_from(events)).scalar_one())
 
 
-def test_a_batch_for_many_runs_is_delivered_a_few_in_a_transaction(store: Store) -> None:
+def test_a_batch_for_many_runs_is_delivered_in_slices(store: Store) -> None:
     owner = waiting_runs(store, MANY)
     seen = continued(store)
     assert owner.append(*one_for_each(owner).events) == ["stored"] * MANY
@@ -72,7 +72,7 @@ def test_a_batch_for_many_runs_is_delivered_a_few_in_a_transaction(store: Store)
     assert owner.append(*one_for_each(owner).events) == ["duplicate"] * MANY
 
 
-def test_runs_with_large_arguments_continue_fewer_in_a_transaction(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_of_runs_with_large_arguments_are_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = waiting_runs(store, 5, "x" * 10_000)
     monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 25_000)
     seen = continued(store)
@@ -80,7 +80,7 @@ def test_runs_with_large_arguments_continue_fewer_in_a_transaction(store: Store,
     assert [count for count in seen if count] == [2, 2, 1]
 
 
-def test_one_event_for_many_runs_and_a_second_one(store: Store) -> None:
+def test_later_events_for_resumed_runs_are_duplicates(store: Store) -> None:
     owner = waiting_runs(store, MANY)
     assert owner.append(event("a", *owner.epochs), event("b", *owner.epochs), event("c", 1)) == ["stored", "duplicate", "duplicate"]
     worker = store.jobs.register(registration("worker")).id
@@ -89,7 +89,7 @@ def test_one_event_for_many_runs_and_a_second_one(store: Store) -> None:
 
 
 @pytest.mark.parametrize("transactions", [1, 2])
-def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(store: Store, transactions: int) -> None:
+def test_a_crash_between_two_slices_neither_loses_nor_repeats_an_event(store: Store, transactions: int) -> None:
     owner = waiting_runs(store, MANY)
     batch, delivered = one_for_each(owner), frozenset[int]()
     for _ in range(transactions):
@@ -102,7 +102,7 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(sto
     assert (scheduled(store), in_the_log(store)) == (MANY, 0)
 
 
-def test_a_store_that_closes_between_two_transactions_says_so(store: Store) -> None:
+def test_a_store_closed_between_two_slices_reports_busy(store: Store) -> None:
     owner = waiting_runs(store, MANY)
     answer = store.log.append_later(owner.job_id, one_for_each(owner))
     store.close()

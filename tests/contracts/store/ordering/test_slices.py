@@ -1,4 +1,4 @@
-"""The contract of what is done in slices: correct where the api dies between two of them, and where two jobs claim at once."""
+"""The contract of leases in slices: correct after a crash of the API server between two slices, and with two concurrent jobs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def load_dying(store: Store, monkeypatch: pytest.MonkeyPatch, job_id: int, work:
             store.triggers.load(job_id, LoadTriggers(capacity=100))
 
 
-def test_a_claim_that_stops_half_way_is_finished_by_its_job_and_by_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_same_job_completes_an_interrupted_acquisition(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     declared(store)
     first, other = join(store), join(store)
     load_dying(store, monkeypatch, first, "acquire", 2)
@@ -89,7 +89,7 @@ def test_a_claim_that_stops_half_way_is_finished_by_its_job_and_by_no_other(stor
     assert {(lease.trigger_id, lease.epoch) for lease in answer.leases} == {(one, 1) for one in ALL}
 
 
-def test_of_two_jobs_that_decided_to_claim_a_stream_one_gets_all(store: Store) -> None:
+def test_a_stream_is_leased_to_only_one_of_two_competing_jobs(store: Store) -> None:
     """Both decided before either claimed; their slices come in turns."""
     declared(store)
     first, other = join(store), join(store)
@@ -105,7 +105,7 @@ def test_of_two_jobs_that_decided_to_claim_a_stream_one_gets_all(store: Store) -
     assert holders(store) == {first: ALL}
 
 
-def test_a_stream_that_another_job_has_yet_to_stop_is_not_claimed(store: Store) -> None:
+def test_a_stream_with_a_revoked_but_running_trigger_is_not_acquired(store: Store) -> None:
     declared(store)
     first, other = join(store), join(store)
 
@@ -120,7 +120,7 @@ def test_a_stream_that_another_job_has_yet_to_stop_is_not_claimed(store: Store) 
     assert holders(store) == {first: {1, 2}, None: ALL - {1, 2}}
 
 
-def test_a_claim_after_the_job_was_told_to_drain_claims_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draining_job_acquires_no_leases(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     declared(store)
     job = join(store)
     decide = balancing.Balancer._decide
@@ -134,7 +134,7 @@ def test_a_claim_after_the_job_was_told_to_drain_claims_nothing(store: Store, mo
     assert store.triggers.load(job, LoadTriggers(capacity=100)).leases == []
 
 
-def test_giving_back_that_stops_half_way_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_revocation_continues(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     declared(store)
     first, other = join(store), join(store)
     store.triggers.load(first, LoadTriggers(capacity=100))
@@ -152,7 +152,7 @@ def test_giving_back_that_stops_half_way_goes_on(store: Store, monkeypatch: pyte
     assert {len(held) for held in holders(store).values()} == {MANY}
 
 
-def test_what_a_job_has_stopped_is_freed_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_triggers_are_released_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     declared(store)
     owner = holder(store)
     gone = CleanupTriggers(trigger_ids=sorted(ALL))
@@ -166,7 +166,7 @@ def test_what_a_job_has_stopped_is_freed_in_slices(store: Store, monkeypatch: py
 
 
 @pytest.mark.parametrize("end", ["complete", "replace", "silent"])
-def test_all_that_an_ended_job_held_is_free_at_once(store: Store, clock: TurnedClock, end: str) -> None:
+def test_all_leases_of_an_ended_job_are_released_immediately(store: Store, clock: TurnedClock, end: str) -> None:
     declared(store)
     owner = holder(store, registration_id="the owner")
     if end == "complete":
@@ -184,7 +184,7 @@ def test_all_that_an_ended_job_held_is_free_at_once(store: Store, clock: TurnedC
 
 
 @pytest.mark.parametrize("slices", [1, 2])
-def test_what_an_ended_job_still_holds_is_freed_by_whoever_loads_next(store: Store, monkeypatch: pytest.MonkeyPatch, slices: int) -> None:
+def test_the_next_load_releases_remaining_leases_of_an_ended_job(store: Store, monkeypatch: pytest.MonkeyPatch, slices: int) -> None:
     declared(store)
     owner = holder(store)
     with monkeypatch.context() as patched:
@@ -197,7 +197,7 @@ def test_what_an_ended_job_still_holds_is_freed_by_whoever_loads_next(store: Sto
     assert {(lease.trigger_id, lease.epoch) for lease in answer.leases} == {(one, 2) for one in ALL}
 
 
-def test_what_is_no_longer_declared_goes_in_slices(store: Store) -> None:
+def test_undeclared_triggers_are_removed_in_slices(store: Store) -> None:
     job = declared(store)
     owner = holder(store)
     assert store.projects.declare(job, "flights", declaration("t05")).triggers == {"t05": 6}
@@ -205,7 +205,7 @@ def test_what_is_no_longer_declared_goes_in_slices(store: Store) -> None:
     assert set(store.triggers.load(owner.job_id, LoadTriggers(capacity=100)).revoked) == ALL - {6}
 
 
-def test_removing_stops_where_another_declaration_came(store: Store) -> None:
+def test_a_newer_declaration_stops_the_removal_of_triggers(store: Store) -> None:
     declared(store)
     before = store.now() - 1
     more = partial(projects._remove_more, project="flights", names=set(), after=0)
@@ -241,7 +241,7 @@ class Triggerer:
         return self.runs
 
 
-def test_differences_come_to_all_that_is_held(store: Store) -> None:
+def test_differences_add_up_to_all_held_leases(store: Store) -> None:
     job = declared(store)
     triggerer = Triggerer(store)
     assert triggerer.load() == dict.fromkeys(ALL, 1)
@@ -258,7 +258,7 @@ def test_differences_come_to_all_that_is_held(store: Store) -> None:
     assert triggerer.load() == {1: 2, 2: 2, 3: 2}
 
 
-def test_who_names_a_revision_that_is_not_known_is_told_all(store: Store) -> None:
+def test_an_unknown_revision_gets_all_leases(store: Store) -> None:
     job = declared(store)
     triggerer = Triggerer(store)
     triggerer.load()
@@ -270,7 +270,7 @@ def test_who_names_a_revision_that_is_not_known_is_told_all(store: Store) -> Non
     assert set(triggerer.known.revoked) == ALL - {1, 2}
 
 
-def test_a_load_that_takes_too_long_is_answered_that_there_is_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_load_is_answered_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     declared(store)
     triggerer = Triggerer(store)
     moments = iter(range(1_000))
@@ -279,7 +279,7 @@ def test_a_load_that_takes_too_long_is_answered_that_there_is_more(store: Store,
     assert triggerer.answers > 3
 
 
-def test_a_heartbeat_has_leases_only_where_it_asks_for_them(store: Store) -> None:
+def test_a_heartbeat_has_leases_only_on_request(store: Store) -> None:
     declared(store)
     owner = holder(store)
     assert len(store.jobs.heartbeat(owner.job_id, Heartbeat()).leases) == MANY

@@ -1,4 +1,4 @@
-"""The contract of positions: a look-up finds each block that may have an event, and a block goes with the last of its events."""
+"""The contract of positions: a lookup returns each block that may have an event, and a block is pruned with the last of its events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def count(store: Store) -> int:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_look_up_finds_the_blocks_that_may_have_an_event_and_no_others(store: Store, seed: int) -> None:
+def test_a_lookup_returns_exactly_the_blocks_that_may_have_the_event(store: Store, seed: int) -> None:
     random = Random(seed)
     job = scope(store)
     known: list[PositionBlock] = []
@@ -64,7 +64,7 @@ def test_a_look_up_finds_the_blocks_that_may_have_an_event_and_no_others(store: 
         assert found.to is None
 
 
-def test_an_answer_is_bounded_in_bytes_and_says_how_far_it_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_bounded_in_bytes_and_has_its_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_positions, "MAX_SLICE_BYTES", 250)
     job = scope(store)
     store.plans.store(job, "s", planned_blocks(1, *(block(n * 10, n * 10 + 5, bytes([n]) * 100) for n in range(6))))
@@ -79,7 +79,7 @@ def test_an_answer_is_bounded_in_bytes_and_says_how_far_it_goes(store: Store, mo
     assert answers == [([bytes([n]), b"x"], end) for n, end in zip([0, 1, 2, 3, 5], ends, strict=True)]
 
 
-def test_a_plan_that_comes_twice_stores_its_positions_once_and_a_fenced_driver_gets_none(store: Store) -> None:
+def test_a_repeated_plan_stores_positions_once_and_a_fenced_driver_reads_none(store: Store) -> None:
     job = scope(store)
     for _ in range(2):
         store.plans.store(job, "s", planned_blocks(1, block(1, 9)))
@@ -96,7 +96,7 @@ def test_a_plan_that_comes_twice_stores_its_positions_once_and_a_fenced_driver_g
 
 
 @pytest.mark.parametrize("most", [2, 500])
-def test_blocks_go_with_the_last_of_their_events(store: Store, most: int) -> None:
+def test_a_block_is_pruned_with_the_last_of_its_events(store: Store, most: int) -> None:
     holder(store, "first").append(*(event(f"{n}") for n in range(20)))
     job = scope(store)
     blocks = [block(1, 3), block(4, 9), block(10, 12), block(13, 18), block(19, 20)]

@@ -1,4 +1,4 @@
-"""The contract of what drivers ask to hold followers: unsettled dead letters, leaders, and runs whose events a plan takes back."""
+"""The contract of held followers: unsettled dead letters, leaders, and runs whose events a plan takes back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def taking_back(batch: int, *runs: tuple[int, int], epoch: int = 1) -> Plan:
     return plan(batch, epoch=epoch, cursor=Cursor(cursor=0, batch=batch), taken_back=list(runs), state={"held/1/w/0": b"events"})
 
 
-def test_a_plan_takes_runs_back_in_the_transaction_that_stores_their_events(store: Store) -> None:
+def test_a_plan_takes_back_runs_and_stores_their_events_atomically(store: Store) -> None:
     job = scope(store)
     store.plans.store(job, "s", plan(1, planned(0, 0), planned(1, 0), planned(2, 1)))
     for _ in range(2):  # an answer is lost
@@ -42,7 +42,7 @@ def test_a_plan_takes_runs_back_in_the_transaction_that_stores_their_events(stor
 
 
 @pytest.mark.parametrize("page", [2, 5_000])
-def test_unsettled_letters_are_those_that_are_neither_settled_nor_discarded(
+def test_unsettled_dead_letters_exclude_settled_and_discarded_dead_letters(
     store: Store, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines, "PAGE_DEAD_LETTERS", page)
@@ -67,7 +67,7 @@ def test_unsettled_letters_are_those_that_are_neither_settled_nor_discarded(
         store.plans.dead_letters(job, "s", "p", "")
 
 
-def test_leaders_are_found_by_key_with_the_triggers_that_fired_at_first(store: Store) -> None:
+def test_leaders_are_looked_up_by_key_with_their_first_triggers(store: Store) -> None:
     first = holder(store, "a", "b")
     a, b = sorted(first.epochs)
     first.append(event("2", a, follows="1"), event("1", b), event("3", b, follows="3"))

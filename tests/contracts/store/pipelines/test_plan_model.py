@@ -1,4 +1,4 @@
-"""Drivers that plan, report, repeat themselves, die, are taken over and reset: after each step the store has what a small model has."""
+"""Drivers plan, report, repeat calls, die, take over and are reset at random: after each step the store equals a small model."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Drivers:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_store_has_what_the_model_has(store: Store, clock: TurnedClock, seed: int) -> None:
+def test_the_store_equals_its_model(store: Store, clock: TurnedClock, seed: int) -> None:
     drivers = Drivers(store, clock, seed)
     for _ in range(STEPS):
         drivers.step()

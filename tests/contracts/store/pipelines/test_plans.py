@@ -1,4 +1,4 @@
-"""The contract of plans: stored once and in order by the holder of the scope alone, and a run is open until its outcome is stored."""
+"""The contract of plans: stored once and in order, only by the holder of the scope; a run is open until its outcome is stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.pipelines.plans import driver, open_runs, places, plan, planned, re
 from support.processes.store import event, holder
 
 
-def test_a_new_scope_begins_where_its_first_driver_says(store: Store) -> None:
+def test_a_new_scope_begins_at_the_event_of_its_first_driver(store: Store) -> None:
     holder(store, "first").append(*(event(f"{n}") for n in range(5)))
     job = driver(store)
     old, now, third = (store.scope_leases.acquire(job, name, begin) for name, begin in (("old", 1), ("now", None), ("third", 3)))
@@ -34,7 +34,7 @@ def test_a_new_scope_begins_where_its_first_driver_says(store: Store) -> None:
     assert store.scope_leases.acquire(job, "third", 1) == third, "it has begun"
 
 
-def test_a_plan_moves_the_scope_and_is_there_for_the_next_driver(store: Store) -> None:
+def test_a_plan_advances_the_scope_and_is_available_to_the_next_driver(store: Store) -> None:
     first = driver(store)
     lease = store.scope_leases.acquire(first, "s")
     told = ScopeReport(lookback=60)
@@ -61,7 +61,7 @@ def test_a_plan_moves_the_scope_and_is_there_for_the_next_driver(store: Store) -
     assert places(store, second) == [(1, 0)]
 
 
-def test_a_plan_whose_answer_was_lost_is_stored_once(store: Store) -> None:
+def test_a_repeated_plan_is_stored_once(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_plan_whose_answer_was_lost_is_stored_once(store: Store) -> None:
         plan(1, cursor=Cursor(cursor=1, batch=1, last_redelivery_id=1)),
     ],
 )
-def test_a_plan_that_does_not_follow_the_last_one_is_a_conflict(store: Store, other: Plan) -> None:
+def test_a_plan_out_of_sequence_is_a_conflict(store: Store, other: Plan) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, state={"k": b"1"}))
@@ -100,7 +100,7 @@ def test_a_plan_that_does_not_follow_the_last_one_is_a_conflict(store: Store, ot
         plan(1, planned(slice=1), slices=[b"0", b"1"]),
     ],
 )
-def test_a_plan_whose_runs_and_slices_do_not_belong_together_is_refused(store: Store, other: Plan) -> None:
+def test_a_plan_with_inconsistent_runs_and_slices_is_refused(store: Store, other: Plan) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     with pytest.raises(ApiRefused, match=r"The runs of the plan|Two runs"):
@@ -108,7 +108,7 @@ def test_a_plan_whose_runs_and_slices_do_not_belong_together_is_refused(store: S
     assert stored_cursor(store, "s").batch == 0
 
 
-def test_only_the_holder_at_its_epoch_plans_reads_and_reports(store: Store) -> None:
+def test_only_the_holder_at_its_epoch_can_plan_read_and_report(store: Store) -> None:
     first, other = driver(store), driver(store)
     store.scope_leases.acquire(first, "s")
     store.plans.store(first, "s", plan(1, planned()))
@@ -156,7 +156,7 @@ def test_attempts_are_counted_and_an_outcome_closes_the_run(store: Store) -> Non
         assert connection.execute(select(runs.c.run_id, runs.c.attempt, runs.c.state, runs.c.rows)).all() == [("1.0", 2, "succeeded", 3)]
 
 
-def test_a_run_that_failed_for_good_becomes_a_dead_letter_and_is_closed_at_once(store: Store) -> None:
+def test_a_permanently_failed_run_is_closed_and_becomes_a_dead_letter(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, planned()))
@@ -171,7 +171,7 @@ def test_a_run_that_failed_for_good_becomes_a_dead_letter_and_is_closed_at_once(
         assert connection.execute(select(pipeline_dead_letters.c.id, pipeline_dead_letters.c.attempts)).all() == [("l", 3)]
 
 
-def test_a_repeated_report_does_not_bring_a_letter_back(store: Store) -> None:
+def test_a_repeated_report_does_not_restore_a_dead_letter(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, planned()))
@@ -184,7 +184,7 @@ def test_a_repeated_report_does_not_bring_a_letter_back(store: Store) -> None:
         assert connection.execute(select(pipeline_dead_letters.c.id)).all() == []
 
 
-def test_a_report_of_a_batch_that_has_no_plan_is_a_conflict(store: Store) -> None:
+def test_a_report_of_a_batch_without_a_plan_is_a_conflict(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     with pytest.raises(ApiRefused) as refused:
@@ -192,7 +192,7 @@ def test_a_report_of_a_batch_that_has_no_plan_is_a_conflict(store: Store) -> Non
     assert refused.value.problem == "conflict"
 
 
-def test_a_slice_goes_with_the_last_of_its_runs(store: Store) -> None:
+def test_a_slice_is_deleted_with_the_last_of_its_runs(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, planned(0, 0), planned(1, 0), planned(2, 1), planned(3, 0)))
@@ -208,7 +208,7 @@ def halves(batch: int, number: int, epoch: int = 1) -> SplitRun:
     return SplitRun(epoch=epoch, batch=batch, number=number, parts=parts, slices=[b"first", b"second"])
 
 
-def test_a_run_is_replaced_by_its_parts_once(store: Store) -> None:
+def test_a_run_is_split_into_its_parts_once(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, planned(0, 0), planned(1, 0), planned(2, 1)))
@@ -226,7 +226,7 @@ def test_a_run_is_replaced_by_its_parts_once(store: Store) -> None:
     assert stored_slices(store) == [(1, 0), (1, 1), (1, 1001)]
 
 
-def test_a_letter_goes_with_the_run_that_tried_it_again(store: Store) -> None:
+def test_a_split_of_a_redriven_run_deletes_its_dead_letter(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, planned()))
@@ -237,7 +237,7 @@ def test_a_letter_goes_with_the_run_that_tried_it_again(store: Store) -> None:
         assert connection.execute(select(pipeline_dead_letters.c.id)).all() == []
 
 
-def test_a_letter_has_the_slice_of_its_run_wherever_it_is_tried_again(store: Store) -> None:
+def test_a_dead_letter_has_the_slice_of_its_run_after_each_redrive(store: Store) -> None:
     owner = holder(store, "legs")
     owner.append(event("1"))
     job = driver(store)
@@ -269,7 +269,7 @@ def test_pages_are_bounded_in_bytes_and_in_rows(store: Store, monkeypatch: pytes
         assert places(store, job) == [(1, n) for n in range(10)]
 
 
-def test_the_pace_of_a_batch_is_told_when_it_has_ended(store: Store) -> None:
+def test_the_report_of_a_batch_has_its_speed_after_its_end(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, cursor=Cursor(cursor=5, batch=1, report=ScopeReport(held=2))))
@@ -280,7 +280,7 @@ def test_the_pace_of_a_batch_is_told_when_it_has_ended(store: Store) -> None:
     assert (told.held, told.read, told.seconds) == (0, 5, 0.5)
 
 
-def test_a_plan_in_pages_is_stored_as_a_whole_and_its_pages_are_gone_then(store: Store) -> None:
+def test_a_plan_in_pages_is_stored_atomically_and_its_pages_are_deleted(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     first = PlanPage(
@@ -307,7 +307,7 @@ def test_a_plan_in_pages_is_stored_as_a_whole_and_its_pages_are_gone_then(store:
         store.plans.keep_page(job, "s", first.model_copy(update={"epoch": 2}))
 
 
-def test_pages_of_a_driver_that_ended_before_its_plan_are_dropped(store: Store) -> None:
+def test_pages_of_an_ended_driver_are_dropped(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.keep_page(job, "s", PlanPage(epoch=1, batch=1, page=0, state={"scope": b"1"}))
@@ -320,7 +320,7 @@ def test_pages_of_a_driver_that_ended_before_its_plan_are_dropped(store: Store) 
 
 
 @pytest.mark.parametrize(("page", "problem"), [(planned(0, 1), "do not name each of its slices"), (planned(7), "one number")])
-def test_runs_and_slices_of_all_pages_belong_together(store: Store, page: PlannedRun, problem: str) -> None:
+def test_pages_with_inconsistent_runs_and_slices_are_refused(store: Store, page: PlannedRun, problem: str) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.keep_page(job, "s", PlanPage(epoch=1, batch=1, page=0, runs=[page], slices=[b"a"]))

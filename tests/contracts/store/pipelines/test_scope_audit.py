@@ -1,4 +1,4 @@
-"""The contract of an audit's pages: every run, dead letter and firing of a scope once, however many pages there are."""
+"""The contract of the pages of an audit: each run, dead letter and firing of a scope once, for any number of pages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def all_letters(store: Store) -> list[LedgerDeadLetter]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 1_000])
-def test_pages_have_every_run_letter_and_firing_once(store: Store, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+def test_pages_have_every_run_dead_letter_and_firing_once(store: Store, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(scope_audit, "PAGE_ROWS", rows)
     monkeypatch.setattr(scope_audit, "PAGE_FIRINGS", rows)
     owner = holder(store, "a", "b")
@@ -81,7 +81,7 @@ def test_pages_have_every_run_letter_and_firing_once(store: Store, monkeypatch: 
     assert (ledger.waiting, ledger.held) == (2, 3)
 
 
-def test_a_firing_that_came_later_counts_once_the_scope_has_read_it(store: Store) -> None:
+def test_a_late_firing_counts_after_the_scope_has_read_it(store: Store) -> None:
     owner = holder(store, "a", "b")
     first, second = sorted(owner.epochs)
     owner.append(event("1", first), event("2", first))
@@ -93,7 +93,7 @@ def test_a_firing_that_came_later_counts_once_the_scope_has_read_it(store: Store
     assert all_firings(store, 2, 1) == [(1, "a"), (1, "b"), (2, "a")]
 
 
-def test_runs_tell_the_incarnations_of_a_scope_apart(store: Store) -> None:
+def test_runs_have_the_incarnation_of_their_scope(store: Store) -> None:
     job = driver(store)
     first = store.scope_leases.acquire(job, "s").incarnation
     store.plans.store(job, "s", plan(1, planned()))

@@ -1,4 +1,4 @@
-"""The contract of scope leases: one driver at a time, and what the one before it still sends counts for nothing."""
+"""The contract of scope leases: one driver at a time, and late calls of the previous driver are fenced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def wait_silently(store: Store, clock: TurnedClock, waiting: int, seconds: int) 
         clock.turn(1)
 
 
-def test_a_free_scope_is_granted_and_its_holder_gets_the_same_epoch_again(store: Store) -> None:
+def test_a_free_scope_is_leased_and_its_holder_keeps_the_epoch(store: Store) -> None:
     first = driver(store)
     assert store.scope_leases.acquire(first, "s").epoch == 1
     assert store.scope_leases.acquire(first, "s").epoch == 1
@@ -50,7 +50,7 @@ def test_a_silent_holder_loses_its_scope_and_its_job(store: Store, clock: Turned
     assert stored_cursor(store, "s").cursor == 1
 
 
-def test_a_holder_that_is_heard_keeps_its_scope(store: Store, clock: TurnedClock) -> None:
+def test_a_holder_with_heartbeats_keeps_its_scope(store: Store, clock: TurnedClock) -> None:
     first, second = driver(store), driver(store)
     store.scope_leases.acquire(first, "s")
     for _ in range(5):

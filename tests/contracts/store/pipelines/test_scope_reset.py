@@ -1,4 +1,4 @@
-"""The contract of what a scope's ledger keeps and leaves: events that an open run reads, and nothing once the scope is reset or removed."""
+"""The contract of retained scope data: events of open runs are retained, and a reset or removal deletes all data of the scope."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def kept_events(store: Store) -> list[int]:
         return list(connection.execute(select(events.c.seq).order_by(events.c.seq)).scalars())
 
 
-def test_a_scope_that_is_reset_begins_anew_in_another_incarnation(store: Store) -> None:
+def test_a_reset_scope_restarts_as_a_new_incarnation(store: Store) -> None:
     job = filled(store)
     before = store.scope_leases.acquire(driver_that_ends := driver(store), "s")
     ended(store, driver_that_ends)
@@ -78,7 +78,7 @@ def test_a_scope_that_is_reset_begins_anew_in_another_incarnation(store: Store) 
     assert places(store, after) == [(1, 0)]
 
 
-def test_a_scope_that_a_running_job_holds_is_neither_reset_nor_removed(store: Store) -> None:
+def test_a_scope_held_by_a_running_job_is_neither_reset_nor_removed(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, planned(), state={"k": b""}))
@@ -96,7 +96,7 @@ def test_a_reset_beyond_the_log_changes_nothing(store: Store) -> None:
     assert rows(store) == [10, 10, 10]
 
 
-def test_a_removed_scope_leaves_nothing_and_others_keep_theirs(store: Store) -> None:
+def test_removing_a_scope_deletes_its_data_and_no_other_data(store: Store) -> None:
     filled(store)
     other = driver(store)
     store.scope_leases.acquire(other, "other")
@@ -108,7 +108,7 @@ def test_a_removed_scope_leaves_nothing_and_others_keep_theirs(store: Store) -> 
 
 
 @pytest.mark.parametrize("bound", ["rows", "bytes"])
-def test_what_a_scope_leaves_is_deleted_in_slices_that_an_end_of_the_api_does_not_lose(
+def test_data_of_a_removed_scope_is_deleted_in_slices_across_restarts(
     store: Store, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     filled(store)
@@ -137,7 +137,7 @@ def test_what_a_scope_leaves_is_deleted_in_slices_that_an_end_of_the_api_does_no
     assert rows(store) == [0, 0, 0]
 
 
-def test_events_of_open_runs_are_kept_until_the_last_run_has_its_outcome(store: Store) -> None:
+def test_events_of_open_runs_are_not_pruned_before_their_outcome(store: Store) -> None:
     holder(store, "first").append(*(event(f"{n}") for n in range(9)))
     job = driver(store)
     store.scope_leases.acquire(job, "s")
@@ -152,7 +152,7 @@ def test_events_of_open_runs_are_kept_until_the_last_run_has_its_outcome(store: 
     assert needs(store) == seen(store, 9)
 
 
-def test_a_scope_with_nothing_open_needs_what_it_kept(store: Store) -> None:
+def test_a_scope_without_open_runs_needs_events_above_its_low_watermark(store: Store) -> None:
     holder(store, "first").append(*(event(f"{n}") for n in range(9)))
     job = driver(store)
     store.scope_leases.acquire(job, "s")
@@ -160,20 +160,20 @@ def test_a_scope_with_nothing_open_needs_what_it_kept(store: Store) -> None:
     assert kept_events(store) == [6, 7, 8, 9]
 
 
-def test_a_batch_is_under_way_while_its_runs_are_open(store: Store) -> None:
+def test_a_batch_is_running_while_its_runs_are_open(store: Store) -> None:
     job = driver(store)
     store.scope_leases.acquire(job, "s")
     store.plans.store(job, "s", plan(1, planned()))
     store.jobs.heartbeat(job, Heartbeat(batch=RunningBatch(scope="s", batch=1, events=9, seconds=1)))
 
-    def told() -> tuple[int, bool]:
+    def open_runs_and_batch() -> tuple[int, bool]:
         with store.reading() as connection:
             (scope,) = pipeline_scopes(connection, 0)
         return scope.open_runs, scope.running_batch is not None
 
-    assert told() == (1, True)
+    assert open_runs_and_batch() == (1, True)
     store.runs.report(job, [report(1)])
-    assert told() == (0, False)
+    assert open_runs_and_batch() == (0, False)
     assert open_runs(store, job) == []
 
 

@@ -1,4 +1,4 @@
-"""The contract of scopes and runs: the last word counts, and only a living job has one."""
+"""The contract of scopes and runs: the last report counts, and only running jobs can report."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def run(**other: Any) -> RunReport:
     return RunReport(**(given | other))
 
 
-def kept(store: Store) -> list[tuple[Any, ...]]:
+def stored_runs(store: Store) -> list[tuple[Any, ...]]:
     with store.reading() as connection:
         return [(row.run_id, row.attempt, row.state) for row in connection.execute(select(runs).order_by(runs.c.run_id))]
 
 
-def test_a_scope_begins_at_zero_and_is_where_its_last_plan_ends(store: Store, driver: int) -> None:
+def test_a_scope_begins_at_zero_and_advances_with_each_plan(store: Store, driver: int) -> None:
     begun = store.scope_leases.acquire(driver, "s").cursor
     assert (begun.cursor, begun.batch) == (0, 0)
     store_next(store, driver, "s", Cursor(cursor=5, batch=1, ordered=5))
@@ -55,7 +55,7 @@ def test_a_scope_begins_at_zero_and_is_where_its_last_plan_ends(store: Store, dr
     assert [getattr(told, name) for name in names] == [getattr(last, name) for name in names]
 
 
-def test_a_driver_that_ended_moves_no_cursor_and_reports_no_run(store: Store, driver: int) -> None:
+def test_plans_and_reports_of_an_ended_driver_are_fenced(store: Store, driver: int) -> None:
     store_next(store, driver, "s", Cursor(cursor=5, batch=1))
     store.jobs.complete(driver, CompleteJob(state="failed"))
     with pytest.raises(Fenced):
@@ -63,28 +63,28 @@ def test_a_driver_that_ended_moves_no_cursor_and_reports_no_run(store: Store, dr
     with pytest.raises(Fenced):
         store.runs.report(driver, [run()])
     assert stored_cursor(store, "s").cursor == 5
-    assert kept(store) == []
+    assert stored_runs(store) == []
 
 
 def test_the_last_report_of_a_run_counts(store: Store, driver: int) -> None:
     store.runs.report(driver, [run(), run(run_id="other")])
     store.runs.report(driver, [run(state="succeeded", finished=NOON, events=3, rows=2, seqs=[(1, 2), (4, 4)])])
-    assert kept(store) == [("other", 1, "running"), ("r", 1, "succeeded")]
+    assert stored_runs(store) == [("other", 1, "running"), ("r", 1, "succeeded")]
     with store.reading() as connection:
         row = connection.execute(select(runs).where(runs.c.run_id == "r")).one()
     assert (row.project, row.seqs, row.rows, row.started == row.finished) == ("flights", "[[1,2],[4,4]]", 2, True)
 
 
-def test_a_late_start_does_not_undo_an_end_but_a_new_attempt_does(store: Store, driver: int) -> None:
+def test_a_new_attempt_reopens_an_ended_run_but_a_late_start_does_not(store: Store, driver: int) -> None:
     store.runs.report(driver, [run(state="failed", error="no"), run()])
-    assert kept(store) == [("r", 1, "failed")]
+    assert stored_runs(store) == [("r", 1, "failed")]
     store.runs.report(driver, [run()])
-    assert kept(store) == [("r", 1, "failed")]
+    assert stored_runs(store) == [("r", 1, "failed")]
     store.runs.report(driver, [run(attempt=2)])
-    assert kept(store) == [("r", 2, "running")]
+    assert stored_runs(store) == [("r", 2, "running")]
 
 
-def test_a_project_names_its_pipelines(store: Store, driver: int) -> None:
+def test_declarations_add_and_remove_pipelines(store: Store, driver: int) -> None:
     store.projects.declare(driver, "flights", declaration(pipelines=["a", "b"]))
     store.projects.declare(driver, "flights", declaration(pipelines=["b"]))
     with store.reading() as connection:

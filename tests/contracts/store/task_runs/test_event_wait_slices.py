@@ -1,4 +1,4 @@
-"""The contract of one event for which many runs wait: each has it once, however many transactions that takes and whoever dies meanwhile."""
+"""The contract of one event for many waiting runs: each run gets it once, in any number of transactions and after crashes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def stopping_after(transactions: int) -> Callable[[], bool]:
     return lambda: next(left, False)
 
 
-def test_runs_that_wait_for_one_event_go_on_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_wait_for_one_event_resume_in_slices(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_waits, "MAX_EXAMINED_RUNS", 500)
     for n in range(MANY):
         wait_for(store, f"r{n:03}")
@@ -100,7 +100,7 @@ def test_runs_that_wait_for_one_event_go_on_a_few_in_a_transaction(store: Store,
     assert (scheduled(store), open_events(store)) == (MANY, 0)
 
 
-def test_runs_with_large_arguments_go_on_fewer_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_of_runs_with_large_arguments_are_bounded_in_bytes(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "MAX_SLICE_BYTES", 25_000)
     for n in range(5):
         wait_for(store, f"r{n}", "x" * 10_000)
@@ -110,7 +110,7 @@ def test_runs_with_large_arguments_go_on_fewer_in_a_transaction(store: Store, ow
     assert [count for count in seen if count] == [2, 2, 1]
 
 
-def test_events_for_a_run_each_share_transactions(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_with_one_waiting_run_each_share_transactions(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_waits, "MAX_EXAMINED_RUNS", 500)
     for n in range(MANY):
         wait_for(store, f"r{n:03}", id=f"e{n}")
@@ -120,7 +120,7 @@ def test_events_for_a_run_each_share_transactions(store: Store, owner: Holder, m
     assert [count for count in seen if count] == [BATCH_STEPS, BATCH_STEPS, 5]
 
 
-def test_runs_that_do_not_want_the_event_are_looked_at_a_few_in_a_transaction(store: Store, owner: Holder) -> None:
+def test_runs_that_do_not_match_are_examined_in_slices(store: Store, owner: Holder) -> None:
     for n in range(50):
         wait_for(store, f"other{n}", type="never")
     wait_for(store, "mine")
@@ -133,7 +133,7 @@ def test_runs_that_do_not_want_the_event_are_looked_at_a_few_in_a_transaction(st
 
 @pytest.mark.parametrize("transactions", range(1, 6))
 @pytest.mark.slow
-def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
+def test_a_crash_between_two_slices_neither_loses_nor_repeats_an_event(
     store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, transactions: int
 ) -> None:
     wait_for(store, "still-waits", id="never")
@@ -158,7 +158,7 @@ def test_an_api_that_dies_between_two_transactions_loses_and_repeats_nothing(
     assert (had(store), open_events(store)) == ({f"r{n:02}": 1 for n in range(35)}, 0)
 
 
-def test_an_api_that_ends_gives_back_what_is_left(store: Store, owner: Holder) -> None:
+def test_an_api_server_that_stops_releases_its_remaining_claims(store: Store, owner: Holder) -> None:
     for n in range(35):
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()), event("b", *owner.epochs.keys(), follows="a"))
@@ -170,7 +170,7 @@ def test_an_api_that_ends_gives_back_what_is_left(store: Store, owner: Holder) -
     assert (set(had(store).values()), len(had(store)), open_events(store)) == ({1}, 35, 0)
 
 
-def test_runs_that_begin_to_wait_between_two_transactions_get_the_event_once(store: Store, owner: Holder) -> None:
+def test_runs_that_begin_to_wait_between_two_slices_get_the_event_once(store: Store, owner: Holder) -> None:
     """One is new, and its id comes before all; one had the event already and waits again."""
     worker = store.jobs.register(registration("worker")).id
 
@@ -206,7 +206,7 @@ def test_runs_that_begin_to_wait_between_two_transactions_get_the_event_once(sto
     assert had(store)["r00"] == 2
 
 
-def test_a_second_api_that_has_the_event_since_ends_the_first(store: Store, owner: Holder, clock: TurnedClock) -> None:
+def test_a_second_api_server_that_claims_the_event_stops_the_first(store: Store, owner: Holder, clock: TurnedClock) -> None:
     for n in range(35):
         wait_for(store, f"r{n:02}")
     owner.append(event("a", *owner.epochs.keys()))
@@ -230,7 +230,7 @@ def wait_by(store: Store, run_id: str, *patterns: str) -> None:
     store.task_runs.start("flights", StartRun(run_id=run_id, task="t", waiting=waiting))
 
 
-def test_runs_with_many_patterns_are_compared_a_few_in_a_transaction(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_with_many_patterns_are_examined_in_slices(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_waits, "MAX_EXAMINED_RUNS", 500)
     monkeypatch.setattr(wait_terms, "MAX_PATTERNS", 10)
     for n in range(9):
@@ -255,7 +255,7 @@ def test_patterns_of_other_names_are_not_read(store: Store, owner: Holder, monke
 
 
 @pytest.mark.parametrize("transactions", [1, 2, 4])
-def test_an_api_that_dies_between_two_slices_of_patterns_loses_and_repeats_nothing(
+def test_a_crash_between_two_slices_of_patterns_neither_loses_nor_repeats_an_event(
     store: Store, owner: Holder, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch, transactions: int
 ) -> None:
     monkeypatch.setattr(wait_terms, "MAX_PATTERNS", 5)

@@ -1,4 +1,4 @@
-"""The contract of task runs that wait for events of the log: each event once, after its leader, however things interleave."""
+"""The contract of task runs that wait for events of the log: each event once, after its leader, with any interleaving."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Runs:
         self.running: dict[str, None] = {}
 
     def start(self, run_id: str = "one", **awaited: Any) -> str:
-        waiting = WaitCondition(event=asked(**awaited), kwargs='{"day":1}') if awaited else None
+        waiting = WaitCondition(event=awaited_event(**awaited), kwargs='{"day":1}') if awaited else None
         return self.store.task_runs.start("flights", StartRun(run_id=run_id, task="watch", waiting=waiting)).state
 
     def claim(self) -> list[ClaimedRun]:
@@ -63,7 +63,7 @@ class Runs:
         return runs
 
     def defer(self, run: ClaimedRun, timeout: float | None = None, **awaited: Any) -> str:
-        waiting = WaitCondition(event=asked(**awaited), method="goes_on", timeout=timeout)
+        waiting = WaitCondition(event=awaited_event(**awaited), method="goes_on", timeout=timeout)
         self.running.pop(run.run_id, None)
         return self.store.task_runs.defer(self.job, run.run_id, DeferRun(epoch=run.epoch, waiting=waiting)).state
 
@@ -78,7 +78,7 @@ class Runs:
         return found
 
 
-def asked(on: str = "legs.*", **fields: Any) -> AwaitedEvent:
+def awaited_event(on: str = "legs.*", **fields: Any) -> AwaitedEvent:
     return AwaitedEvent(on=[on], **fields)
 
 
@@ -93,13 +93,13 @@ def dispatch(store: Store) -> None:
         store.event_waits.deliver(taken.claims)
 
 
-def test_a_run_goes_on_with_the_event_as_a_cloud_event(store: Store, feed: Feed, runs: Runs) -> None:
+def test_a_run_resumes_with_the_event_as_a_cloud_event(store: Store, feed: Feed, runs: Runs) -> None:
     legs = feed.ids["legs.a"]
     feed.store_events(event("before", legs))
     runs.start()
     (run,) = runs.claim()
     assert runs.defer(run, subject="N1") == "deferred"
-    assert runs.shown().waits_for_event == asked(subject="N1")
+    assert runs.shown().waits_for_event == awaited_event(subject="N1")
     feed.store_events(
         event("other", legs, subject="N2"), event("mine", legs, subject="N1", payload='{"n": 1}'), event("next", legs, subject="N1")
     )
@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_the_event_as_a_cloud_event(store: Store, feed: Feed,
     assert store.event_waits.take() is None  # nobody waits, so nothing is read
 
 
-def test_what_came_before_the_run_could_wait_is_not_missed(store: Store, feed: Feed, runs: Runs) -> None:
+def test_an_event_received_before_the_run_waits_is_not_missed(store: Store, feed: Feed, runs: Runs) -> None:
     legs = feed.ids["legs.a"]
     runs.start("idle", on="nothing.*")  # the scope reads on for another's sake
     runs.start()
@@ -121,7 +121,7 @@ def test_what_came_before_the_run_could_wait_is_not_missed(store: Store, feed: F
     assert runs.got() == [("one", "quick")]
 
 
-def test_an_event_comes_after_the_one_it_follows(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+def test_an_event_is_delivered_after_its_leader(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
     legs = feed.ids["legs.a"]
     runs.start(on="legs.*", id="second")
     feed.store_events(event("second", legs, follows="first"))
@@ -148,17 +148,17 @@ def test_an_event_comes_after_the_one_it_follows(store: Store, feed: Feed, runs:
     assert (given["id"], given["headracemark"]) == ("orphan", "lost")
 
 
-def test_every_run_that_waits_for_an_event_gets_it_and_those_of_other_projects_do_not(store: Store, feed: Feed, runs: Runs) -> None:
+def test_every_waiting_run_of_the_project_gets_the_event(store: Store, feed: Feed, runs: Runs) -> None:
     for name in ("a", "b", "c"):
         runs.start(name, on="legs.*" if name != "c" else "others")
-    elsewhere = WaitCondition(event=asked())
+    elsewhere = WaitCondition(event=awaited_event())
     store.task_runs.start("freight", StartRun(run_id="d", task="watch", waiting=elsewhere))
     feed.store_events(event("1", feed.ids["legs.a"]))
     dispatch(store)
     assert sorted(runs.got()) == [("a", "1"), ("b", "1")]
 
 
-def test_what_is_claimed_again_after_a_crash_is_given_once(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+def test_an_event_claimed_again_after_a_crash_is_delivered_once(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
     runs.start()
     (run,) = runs.claim()
     runs.defer(run)
@@ -172,7 +172,7 @@ def test_what_is_claimed_again_after_a_crash_is_given_once(store: Store, feed: F
     assert runs.got() == []
 
 
-def test_a_run_that_begins_to_wait_while_its_event_is_handed_over_gets_it(
+def test_a_run_that_begins_to_wait_during_the_delivery_gets_the_event(
     store: Store, feed: Feed, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs.start("one")
@@ -196,7 +196,7 @@ def test_a_run_that_begins_to_wait_while_its_event_is_handed_over_gets_it(
     assert sorted(runs.got()) == [("one", "1"), ("two", "1")]
 
 
-def test_a_wait_ends_with_its_time_or_its_run(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+def test_a_wait_ends_with_its_timeout_or_the_cancellation_of_its_run(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
     for name in ("one", "two"):
         runs.start(name)
     for run in runs.claim():
@@ -211,7 +211,7 @@ def test_a_wait_ends_with_its_time_or_its_run(store: Store, feed: Feed, runs: Ru
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 @pytest.mark.slow
-def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(store: Store, feed: Feed, runs: Runs, seed: int) -> None:
+def test_a_run_that_waits_repeatedly_gets_each_event_once_in_order(store: Store, feed: Feed, runs: Runs, seed: int) -> None:
     chance = random.Random(seed)
     legs = feed.ids["legs.a"]
     leaders = {f"{n}": f"{chance.randrange(n)}" if n and chance.random() < 0.7 else None for n in range(25)}
@@ -253,7 +253,7 @@ def test_a_run_that_waits_again_and_again_gets_each_event_once_and_in_order(stor
 
 
 @pytest.mark.parametrize("others", [1, 600, MAX_SCANNED_EVENTS + 600])
-def test_what_came_before_the_run_could_wait_is_found_among_any_number_of_others(store: Store, feed: Feed, runs: Runs, others: int) -> None:
+def test_an_earlier_event_is_found_among_many_others(store: Store, feed: Feed, runs: Runs, others: int) -> None:
     legs = feed.ids["legs.a"]
     runs.start("idle", on="nothing")  # the scope reads on for another's sake
     runs.start()
@@ -266,7 +266,7 @@ def test_what_came_before_the_run_could_wait_is_found_among_any_number_of_others
     assert runs.got() == [("one", "late")], "the leader comes first"
 
 
-def test_what_is_open_when_it_is_looked_for_and_handled_before_the_run_waits_is_not_missed(
+def test_an_event_handled_between_lookup_and_wait_is_not_missed(
     store: Store, feed: Feed, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     legs = feed.ids["legs.a"]
@@ -294,7 +294,7 @@ AWAITED = [{"id": "1"}, {"subject": "S"}, {"on": "legs.a"}, {"type": "leg", "on"
 
 
 @pytest.mark.parametrize("awaited", AWAITED)
-def test_a_run_is_found_by_whatever_it_waits_for(store: Store, feed: Feed, runs: Runs, awaited: dict[str, str]) -> None:
+def test_an_event_resumes_a_run_by_each_field_of_its_condition(store: Store, feed: Feed, runs: Runs, awaited: dict[str, str]) -> None:
     runs.start(**awaited)
     for unlike in ({"id": "x", "type": "other"}, {"id": "y", "subject": "T", "type": "other"}):
         feed.store_events(event(unlike.pop("id"), feed.ids["others"], **unlike))
@@ -307,7 +307,7 @@ def test_a_run_is_found_by_whatever_it_waits_for(store: Store, feed: Feed, runs:
         assert connection.execute(select(func.count()).select_from(event_wait_terms)).scalar_one() == 0
 
 
-def test_waiting_runs_that_an_event_is_not_for_are_not_read(store: Store, feed: Feed, runs: Runs) -> None:
+def test_runs_that_cannot_match_an_event_are_not_read(store: Store, feed: Feed, runs: Runs) -> None:
     for n in range(25):
         runs.start(f"by-id-{n}", on="*", id=f"never{n}")
         runs.start(f"by-subject-{n}", on="*", subject=f"never{n}")
@@ -325,7 +325,7 @@ def test_waiting_runs_that_an_event_is_not_for_are_not_read(store: Store, feed: 
     assert [claim.event.id for claim in taken.claims] == ["mine"], "what nobody waits for is not even claimed"
 
 
-def test_what_nobody_waits_for_is_passed_over_and_leads_all_the_same(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
+def test_events_without_waiting_runs_are_skipped_and_still_lead(store: Store, feed: Feed, runs: Runs, clock: TurnedClock) -> None:
     legs, others = feed.ids["legs.a"], feed.ids["others"]
     runs.start(on="legs.*", subject="mine")
     feed.store_events(*(event(f"{n}", others, follows=f"{n - 1}" if n else None) for n in range(50)))

@@ -86,7 +86,7 @@ def test_a_run_is_started_once_for_each_id(store: Store) -> None:
     assert [run.kwargs for run in Worker(store).claim()] == ["{}"]
 
 
-def test_a_run_goes_to_one_worker_of_its_project_that_knows_the_task(store: Store) -> None:
+def test_a_run_is_claimed_by_one_worker_with_its_project_and_task(store: Store) -> None:
     start(store, "one")
     start(store, "two", "told")
     assert Worker(store, project="trains").claim() == []
@@ -96,7 +96,7 @@ def test_a_run_goes_to_one_worker_of_its_project_that_knows_the_task(store: Stor
     assert first.claim(running=("one",)) == []
 
 
-def test_the_oldest_are_taken_first_and_no_more_than_asked_for(store: Store, clock: TurnedClock) -> None:
+def test_the_oldest_runs_are_claimed_first_up_to_the_capacity(store: Store, clock: TurnedClock) -> None:
     for name in ("c", "a", "b"):
         start(store, name)
         clock.turn(1)
@@ -106,7 +106,7 @@ def test_the_oldest_are_taken_first_and_no_more_than_asked_for(store: Store, clo
     assert [run.run_id for run in worker.claim(2, running=("c", "a"))] == ["b"]
 
 
-def test_the_event_is_spliced_in_as_it_came_and_stays_out_of_the_log(store: Store) -> None:
+def test_the_event_is_passed_unchanged_and_not_stored_in_the_log(store: Store) -> None:
     worker, owner = deferred(store)
     assert owner.append(event("e", *owner.epochs, payload='{"b": 1.0,  "a":[]}')) == ["stored"]
     (run,) = worker.claim()
@@ -116,7 +116,7 @@ def test_the_event_is_spliced_in_as_it_came_and_stays_out_of_the_log(store: Stor
     assert store.log.head().head == 0
 
 
-def test_the_first_event_wins_and_the_next_are_duplicates(store: Store) -> None:
+def test_the_first_event_resumes_the_run_and_later_events_are_duplicates(store: Store) -> None:
     worker, owner = deferred(store)
     trigger = next(iter(owner.epochs))
     assert owner.append(event("a", trigger, payload="1"), event("b", trigger, payload="2")) == ["stored", "duplicate"]
@@ -127,7 +127,7 @@ def test_the_first_event_wins_and_the_next_are_duplicates(store: Store) -> None:
     assert owner.append(event("d", trigger)) == ["duplicate"]
 
 
-def test_an_event_of_an_earlier_wait_does_not_end_the_next(store: Store) -> None:
+def test_an_event_of_an_earlier_wait_does_not_end_the_next_wait(store: Store) -> None:
     worker, owner = deferred(store)
     first = dict(owner.epochs)
     owner.append(event("a", *first))
@@ -139,7 +139,7 @@ def test_an_event_of_an_earlier_wait_does_not_end_the_next(store: Store) -> None
     assert json.loads(worker.claim()[0].kwargs)["event"] == "second"
 
 
-def test_what_nothing_waits_on_is_taken_from_its_triggerer_and_not_claimed_again(store: Store) -> None:
+def test_a_trigger_without_a_waiting_run_is_revoked_and_not_leased_again(store: Store) -> None:
     worker, owner = deferred(store)
     (trigger,) = owner.epochs
     store.task_runs.cancel("one")
@@ -149,7 +149,7 @@ def test_what_nothing_waits_on_is_taken_from_its_triggerer_and_not_claimed_again
     assert worker.claim() == []
 
 
-def test_the_waits_of_a_run_leave_no_more_than_their_last_behind(store: Store) -> None:
+def test_only_the_trigger_of_the_last_wait_remains(store: Store) -> None:
     worker, owner = deferred(store)
     for number in range(4):
         owner.append(event(str(number), *owner.epochs))
@@ -159,7 +159,7 @@ def test_the_waits_of_a_run_leave_no_more_than_their_last_behind(store: Store) -
         assert [row.state for row in connection.execute(select(triggers.c.state).order_by(triggers.c.id))] == ["removed", "running"]
 
 
-def test_a_trigger_that_nothing_waits_on_is_forgotten_once_its_triggerer_has_let_it_go(store: Store) -> None:
+def test_a_trigger_without_a_waiting_run_is_deleted_after_its_cleanup(store: Store) -> None:
     _, owner = deferred(store)
     (trigger,) = owner.epochs
 
@@ -174,7 +174,7 @@ def test_a_trigger_that_nothing_waits_on_is_forgotten_once_its_triggerer_has_let
     assert known() == []
 
 
-def test_declaring_the_project_leaves_what_runs_wait_for_alone(store: Store) -> None:
+def test_a_declaration_does_not_change_triggers_of_waiting_runs(store: Store) -> None:
     _, owner = deferred(store)
     declared = store.projects.declare(owner.job_id, PROJECT, declaration("first"))
     assert list(declared.triggers) == ["first"]
@@ -209,7 +209,7 @@ def test_a_run_that_starts_deferred_uses_no_worker_until_the_event(store: Store)
     assert [(run.method, run.kwargs) for run in worker.claim()] == [(None, '{"day":1,"event":7}')]
 
 
-def test_a_wait_times_out_once_and_its_late_event_is_a_duplicate(store: Store, clock: TurnedClock) -> None:
+def test_a_wait_times_out_once_and_a_late_event_is_a_duplicate(store: Store, clock: TurnedClock) -> None:
     _, owner = deferred(store, timeout=10)
     clock.turn(9.9)
     assert store.task_runs.sweep() == 100_000
@@ -221,13 +221,13 @@ def test_a_wait_times_out_once_and_its_late_event_is_a_duplicate(store: Store, c
     assert owner.append(event("e", *owner.epochs)) == ["duplicate"]
 
 
-def test_a_method_that_asks_for_it_is_told_of_the_timeout(store: Store, clock: TurnedClock) -> None:
+def test_a_timeout_calls_the_timeout_method(store: Store, clock: TurnedClock) -> None:
     worker, _ = deferred(store, timeout=10, timeout_method="too_late")
     clock.turn(10)
     assert [(run.method, run.kwargs) for run in worker.claim()] == [("too_late", '{"day":1}')]
 
 
-def test_only_the_holder_at_its_epoch_may_step_and_replays_are_answered(store: Store) -> None:
+def test_only_the_holder_of_a_run_changes_it_and_repeated_calls_are_answered(store: Store) -> None:
     worker, other = Worker(store), Worker(store)
     start(store)
     (run,) = worker.claim()
@@ -242,7 +242,7 @@ def test_only_the_holder_at_its_epoch_may_step_and_replays_are_answered(store: S
     assert store.task_runs.result("one").result == '{"rows":1}'
 
 
-def test_the_run_of_a_worker_that_died_is_begun_again_and_the_old_one_is_fenced(store: Store, clock: TurnedClock) -> None:
+def test_the_run_of_a_lost_worker_is_claimed_again_and_the_old_worker_is_fenced(store: Store, clock: TurnedClock) -> None:
     dead, heir = Worker(store), Worker(store)
     start(store)
     (lost,) = dead.claim()
@@ -257,7 +257,7 @@ def test_the_run_of_a_worker_that_died_is_begun_again_and_the_old_one_is_fenced(
     assert heir.finish(again) == "succeeded"
 
 
-def test_a_task_that_kills_its_workers_is_given_up(store: Store) -> None:
+def test_a_run_that_kills_five_workers_fails(store: Store) -> None:
     start(store)
     for _ in range(MAX_ATTEMPTS):
         worker = Worker(store)
@@ -268,7 +268,7 @@ def test_a_task_that_kills_its_workers_is_given_up(store: Store) -> None:
 
 
 @pytest.mark.parametrize("at", ["scheduled", "running", "deferred"])
-def test_cancelling_ends_a_run_wherever_it_is_and_its_worker_learns_it(store: Store, at: str) -> None:
+def test_a_cancellation_ends_a_run_in_any_state_and_is_sent_to_its_worker(store: Store, at: str) -> None:
     worker = Worker(store)
     start(store)
     claimed = worker.claim() if at != "scheduled" else []
@@ -284,7 +284,7 @@ def test_cancelling_ends_a_run_wherever_it_is_and_its_worker_learns_it(store: St
             worker.finish(claimed[0])
 
 
-def test_a_run_that_has_ended_cannot_be_cancelled(store: Store) -> None:
+def test_an_ended_run_cannot_be_cancelled(store: Store) -> None:
     worker = Worker(store)
     start(store)
     worker.finish(worker.claim()[0])
@@ -299,9 +299,7 @@ CALLBACKS = Callbacks(on_success="told", on_failure="told", on_timeout="late")
     [(CALLBACKS, "succeeded", "told"), (CALLBACKS, "failed", "told"), (CALLBACKS, "skipped", None), (CALLBACKS, "cancelled", None),
      (CALLBACKS, "expired", "late"), (Callbacks(on_failure="told"), "expired", "told"), (Callbacks(on_success="told"), "failed", None)],
 )  # fmt: skip
-def test_the_outcome_starts_the_task_that_is_named_for_it(
-    store: Store, clock: TurnedClock, callbacks: Callbacks, how: str, task: str | None
-) -> None:
+def test_the_outcome_starts_the_callback_task(store: Store, clock: TurnedClock, callbacks: Callbacks, how: str, task: str | None) -> None:
     worker = Worker(store)
     start(store, callbacks=callbacks)
     (run,) = worker.claim()
@@ -320,7 +318,7 @@ def test_the_outcome_starts_the_task_that_is_named_for_it(
         assert json.loads(found[0].kwargs) == {"outcome": outcome}
 
 
-def test_a_run_that_nobody_knows_is_not_found(store: Store) -> None:
+def test_an_unknown_run_is_not_found(store: Store) -> None:
     for ask in (store.task_runs.cancel, store.task_runs.result):
         with pytest.raises(ApiRefused, match="No run has the id nobody"):
             ask("nobody")
@@ -329,7 +327,7 @@ def test_a_run_that_nobody_knows_is_not_found(store: Store) -> None:
         store.task_runs.result("one", project="trains")
 
 
-def test_the_bell_rings_for_what_others_wait_for(store: Store) -> None:
+def test_commits_that_others_wait_for_send_the_commit_signal(store: Store) -> None:
     rung: list[str] = []
     store.task_runs.commit_signal.listen(lambda: rung.append("rung"))
     worker, owner = deferred(store)
@@ -374,7 +372,7 @@ def test_a_run_whose_trigger_is_parked_fails_with_its_exception_and_traceback(st
     ]
 
 
-def test_a_run_that_times_out_says_what_its_trigger_failed_with(store: Store, clock: TurnedClock) -> None:
+def test_the_error_of_a_timed_out_run_has_the_last_failure_of_its_trigger(store: Store, clock: TurnedClock) -> None:
     _, owner = deferred(store, timeout=60.0)
     assert fail(store, owner) == "restart"
     clock.turn(61)
@@ -384,7 +382,7 @@ def test_a_run_that_times_out_says_what_its_trigger_failed_with(store: Store, cl
     assert 'File "mine.py", line 7' in error
 
 
-def test_the_timeout_callback_is_called_also_where_the_trigger_failed(store: Store, clock: TurnedClock) -> None:
+def test_a_timeout_calls_the_timeout_callback_even_after_a_trigger_failure(store: Store, clock: TurnedClock) -> None:
     start(store, waiting=waiting(timeout=60.0), callbacks=Callbacks(on_timeout="told", on_failure="never"))
     assert fail(store, holder(store)) == "restart"
     clock.turn(61)
@@ -393,7 +391,7 @@ def test_the_timeout_callback_is_called_also_where_the_trigger_failed(store: Sto
     assert called.task == "told"
 
 
-def test_triggers_that_nothing_waits_on_are_deleted_a_bounded_number_at_a_time(store: Store) -> None:
+def test_triggers_without_waiting_runs_are_deleted_in_slices(store: Store) -> None:
     ended = {"classpath": "c", "kwargs": "{}", "queue": "default", "state": "removed", "failures": 0, "fired": 0, "rejected": 0}
     rows = [
         ended | {"project": PROJECT, "name": f"run:{n}/1", "run_id": f"{n}", "epoch": 1, "declared": 0}
