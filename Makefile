@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -102,6 +102,9 @@ bench-streams: setup-dev .venv-bench/.set-up ## compare shared streams with Airf
 
 bench-control: setup-dev ## measure the API under load on both databases, leases, takeovers and 20,000 idle triggers, as JSON; BENCH="--only stored"
 	@$(BIN)/python -m bench.control $(BENCH)
+
+bench-brokers: setup-dev ## measure Kafka to stored and advanced beside a bare client, as JSON; BENCH="--messages 100000"
+	@$(BIN)/python -m bench.brokers $(BENCH)
 
 .venv-bench/.set-up: requirements/bench-airflow.lock | setup-dev
 	@echo "· Making an environment for Airflow in .venv-bench …" >&2

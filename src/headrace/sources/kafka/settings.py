@@ -16,7 +16,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "topic.metadata.refresh.interval.ms": 10_000,
     "queued.max.messages.kbytes": 16 * 1024,
-    "queued.min.messages": 20_000,
+    "queued.min.messages": 50_000,
+    "fetch.queue.backoff.ms": 10,  # by default, a client whose queue was full fetches nothing for 1 s
     "fetch.error.backoff.ms": 100,
     "reconnect.backoff.max.ms": 2_000,
 }

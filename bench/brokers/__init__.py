@@ -1,0 +1,1 @@
+"""Brokers to stored and advanced events, beside a bare client."""
