@@ -18,7 +18,7 @@ from tempfile import mkdtemp
 
 TESTS = Path(__file__).parent.parent / "tests" / "acceptance"
 KILLS = f"{TESTS / 'test_scenario_kills.py'}::test_the_triggerer_is_killed_at_random_moments"
-TROUBLE = f"{TESTS / 'test_scenario_kills.py'}::test_an_api_in_trouble"
+TROUBLE = f"{TESTS / 'test_scenario_kills.py'}::test_events_are_stored_once_with_an_unreliable_api_server"
 BURST = str(TESTS / "test_scenario_burst.py")
 OTHERS = [str(TESTS / f"test_scenario_{name}.py") for name in ("stuck", "restart", "advance", "owners", "change")]
 

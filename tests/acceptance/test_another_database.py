@@ -1,4 +1,4 @@
-"""Another database under the same upstreams: new, switched or restored. Streams refuse it, and go on after `headrace streams adopt`."""
+"""Another database under the same upstreams: new, switched or restored. Streams refuse it until `headrace streams adopt`."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def scene(tmp_path: Path) -> Any:
         yield Scene(deployment)
 
 
-def test_a_new_database_is_refused_until_the_streams_are_adopted_and_so_is_the_old_one_then(scene: Scene) -> None:
+def test_streams_refuse_another_database_until_they_are_adopted(scene: Scene) -> None:
     first = scene.send(20)
     scene.start()
     scene.read(first)
@@ -143,7 +143,7 @@ def test_a_new_database_is_refused_until_the_streams_are_adopted_and_so_is_the_o
     assert scene.numbers("directory") == sorted(first)
 
 
-def test_a_restored_database_is_refused_until_the_streams_are_adopted_and_the_audit_names_what_is_missing(scene: Scene) -> None:
+def test_streams_refuse_an_older_backup_and_the_audit_reports_missing_events(scene: Scene) -> None:
     first = scene.send(20)
     scene.start()
     scene.read(first)
@@ -180,7 +180,7 @@ def test_a_restored_database_is_refused_until_the_streams_are_adopted_and_the_au
     scene.refusals()
 
 
-def test_a_restored_database_that_lacks_nothing_of_the_streams_is_not_refused(scene: Scene) -> None:
+def test_a_restored_database_without_missing_receipts_is_accepted(scene: Scene) -> None:
     first = scene.send(20)
     scene.start()
     scene.read(first)

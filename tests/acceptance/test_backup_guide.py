@@ -1,4 +1,4 @@
-"""The guide to backup and restore, command by command: nothing is skipped or doubled in silence, and what was read since comes again."""
+"""The commands of the guide to backup and restore: no event is lost or stored twice unreported, and later raw events are read again."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Shop:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_the_guide_restores_a_backup_that_was_made_under_load(tmp_path: Path, kind: str) -> None:
+def test_the_guide_restores_a_backup_made_under_load(tmp_path: Path, kind: str) -> None:
     shop = Shop(tmp_path, database_of(tmp_path, empty=True) if kind == "postgresql" else None)
     with shop.deployment as deployment:
         triggerer, pipeline = deployment.triggerer(shop.project), deployment.pipeline(shop.project)

@@ -1,4 +1,4 @@
-"""Everything that can happen, at random moments, to real processes under load: nothing is lost, repeated, mixed, or held by two.
+"""Faults of every kind at random moments in real processes under load: no event is lost or repeated, and each stream has one owner.
 
 The seed is in the name of the test: `CHAOS_SEED` runs one that failed again; `make soak-control` does it for longer.
 """
@@ -20,7 +20,7 @@ SEED = int(os.environ["CHAOS_SEED"])
 
 
 @pytest.mark.parametrize("seed", [SEED])
-def test_nothing_is_lost_or_repeated_whatever_happens(tmp_path: Path, seed: int) -> None:
+def test_random_faults_neither_lose_nor_repeat_events(tmp_path: Path, seed: int) -> None:
     shape = Shape(
         postgresql=True,
         apis=2,

@@ -1,4 +1,4 @@
-"""The main job as a user runs it: interrupted and gone on with, and with every process killed."""
+"""The demo as a user runs it: interrupted and continued, and with a kill of every process."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def interrupted(home: Path) -> list[str]:
     return seen
 
 
-def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_demo_and_the_same_command_continues_it(tmp_path: Path) -> None:
     assert "The same command goes on from here." in "".join(interrupted(tmp_path))
     assert "An earlier run was stopped: this one goes on where it was." in "".join(interrupted(tmp_path))
 
 
-def test_the_check_holds_although_each_process_is_killed_once() -> None:
+def test_the_demo_passes_its_check_after_a_kill_of_each_process() -> None:
     run = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "soak.py"), "--seeds", "0", "--kills", "1", "--supervisor", "--chance", "7"],
         capture_output=True,
@@ -61,7 +61,7 @@ def test_the_check_holds_although_each_process_is_killed_once() -> None:
 
 
 @pytest.mark.smoke
-def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("three years of work")
     run = subprocess.run(demo(tmp_path, "--fresh"), capture_output=True, text=True, check=False)
     assert run.returncode == 2

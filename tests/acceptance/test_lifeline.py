@@ -1,4 +1,4 @@
-"""A deployment of a test that is killed does not go on without it."""
+"""The processes of a deployment end if the test that started them is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs with real processes: followed over the command line while a trigger works, and there after the triggerer was killed."""
+"""Logs of real processes: followed on the command line while a trigger works, and readable after a kill of the triggerer."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_log_is_followed_and_outlives_its_process(tmp_path: Path) -> None:
         assert (wrong.returncode, "Did you mean t?" in wrong.stderr) == (1, True)
 
 
-def test_a_log_says_which_raw_event_it_was_and_why_the_trigger_failed(tmp_path: Path) -> None:
+def test_a_log_has_the_raw_event_and_the_error_of_a_failed_trigger(tmp_path: Path) -> None:
     feed_path = tmp_path / "feed.queue"
     with Feed(feed_path, lanes=1) as feed, Deployment(tmp_path, stuck_timeout=1) as deployment:
         (tmp_path / "talking.py").write_text(PROJECT + WRONG)
@@ -185,7 +185,7 @@ def test_a_log_says_which_raw_event_it_was_and_why_the_trigger_failed(tmp_path: 
         assert lines("blocks", "trigger raised") == []
 
 
-def test_the_log_of_a_task_run_ends_by_itself_with_the_whole_traceback(tmp_path: Path) -> None:
+def test_following_the_log_of_a_task_run_ends_after_the_traceback(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment:
         project = deployment.project(TASKS)
         deployment._environment["HEADRACE_PROJECT"] = str(project)

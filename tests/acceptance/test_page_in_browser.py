@@ -1,4 +1,4 @@
-"""The status page in a real browser, over a real api and a real database."""
+"""The status page in a real browser, with a real API server and a real database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             yield made
 
 
-async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) -> None:
+async def test_the_page_shows_events_and_updates_without_a_reload(scene: Scene) -> None:
     first = scene.leg(1)
     await scene.store(first, letters=[scene.letter(7, "not JSON: unexpected end")])
     await scene.beat(read=1_234, advanced=1_230, oldest=90.0, held_by=f"trigger {scene.triggers['legs.delta']}")
@@ -63,7 +63,7 @@ async def test_the_page_shows_what_happened_and_goes_on_by_itself(scene: Scene) 
 
 
 @pytest.mark.smoke
-async def test_what_waits_and_what_cannot_advance_is_shown_with_who_holds_it(scene: Scene) -> None:
+async def test_backlogs_and_stuck_lanes_are_shown_with_their_triggers(scene: Scene) -> None:
     await scene.spill(3, watch="legs.delta")
     await scene.store(letters=[scene.letter(7, "not JSON")])
     await scene.beat(
@@ -89,7 +89,7 @@ async def test_what_waits_and_what_cannot_advance_is_shown_with_who_holds_it(sce
         assert look.complaints == []
 
 
-async def test_what_blocks_a_triggerer_is_shown_with_where_it_is_until_it_goes_on(scene: Scene) -> None:
+async def test_a_blocked_trigger_is_shown_with_its_stack_until_it_continues(scene: Scene) -> None:
     await scene.fail("legs.united", "no route", times=1)
     async with looking(scheme="light") as look:
         page = look.page
@@ -113,7 +113,7 @@ async def test_what_blocks_a_triggerer_is_shown_with_where_it_is_until_it_goes_o
         assert look.complaints == []
 
 
-async def test_data_is_shown_as_text_and_never_as_markup(scene: Scene) -> None:
+async def test_data_is_shown_as_text_not_as_markup(scene: Scene) -> None:
     event = scene.leg(1, tail=SCRIPT, note="</script><script>").model_copy(update={"id": SCRIPT, "type": SCRIPT, "follows": SCRIPT + "2"})
     event = event.model_copy(update={"payload": '{"html": "<script>document.title=1</script>", "big": 12345678901234567890}'})
     await scene.store(event, letters=[scene.letter(1, SCRIPT).model_copy(update={"raw": SCRIPT, "id": SCRIPT})])
@@ -138,7 +138,7 @@ async def test_data_is_shown_as_text_and_never_as_markup(scene: Scene) -> None:
         assert look.complaints == []
 
 
-async def test_a_new_deployment_is_told_what_to_do_next(tmp_path: Path) -> None:
+async def test_the_page_of_a_new_deployment_shows_the_next_commands(tmp_path: Path) -> None:
     need_chromium()
     with opened(tmp_path) as store, serving(store) as url:
         async with looking(scheme="light") as look:
@@ -150,7 +150,7 @@ async def test_a_new_deployment_is_told_what_to_do_next(tmp_path: Path) -> None:
             assert look.complaints == []
 
 
-async def test_a_lost_connection_is_shown_until_the_api_is_back(tmp_path: Path) -> None:
+async def test_a_lost_connection_is_shown_until_the_api_server_returns(tmp_path: Path) -> None:
     need_chromium()
     with opened(tmp_path) as store:
         async with looking() as look:
@@ -167,7 +167,7 @@ async def test_a_lost_connection_is_shown_until_the_api_is_back(tmp_path: Path) 
                 await expect(look.page.locator("#lost")).to_be_hidden()
 
 
-async def test_all_is_well_only_when_it_is(scene: Scene) -> None:
+async def test_the_page_reports_all_is_well_only_without_alerts(scene: Scene) -> None:
     await scene.store(scene.leg(1))
     async with looking() as look:
         await look.page.goto(scene.url)
@@ -179,7 +179,7 @@ async def test_all_is_well_only_when_it_is(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 820, 1366])
-async def test_no_width_makes_the_page_scroll_sideways(scene: Scene, width: int) -> None:
+async def test_the_page_does_not_scroll_sideways_at_any_width(scene: Scene, width: int) -> None:
     await scene.store(*(scene.leg(number, tail=f"N{number}" * 30) for number in range(1, 4)))
     await scene.beat(read=4, advanced=3)
     await scene.report(run(1, state="failed", rows=None, error="x" * 300))
@@ -190,7 +190,7 @@ async def test_no_width_makes_the_page_scroll_sideways(scene: Scene, width: int)
         assert sizes[0] <= sizes[1]
 
 
-async def test_what_the_reader_holds_on_to_survives_an_update(scene: Scene) -> None:
+async def test_open_details_and_focus_survive_an_update(scene: Scene) -> None:
     await scene.beat(read=4, advanced=3)
     await scene.store(scene.leg(1))
     async with looking() as look:

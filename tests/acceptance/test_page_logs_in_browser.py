@@ -28,7 +28,7 @@ def line(event: str, level: str = "info", **more: object) -> bytes:
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-async def test_a_log_grows_before_ones_eyes_and_is_text(tmp_path: Path, scheme: str) -> None:
+async def test_a_growing_log_is_shown_live_as_text(tmp_path: Path, scheme: str) -> None:
     need_chromium()
     files = LogFiles(tmp_path / "logs", refuse)
     with opened(tmp_path) as store, serving(store, logs=tmp_path / "logs") as url:

@@ -1,4 +1,4 @@
-"""The page's ordering in a real browser: who waits for whom, how long events were held, the batch that runs, a run's events and back."""
+"""Causal order on the status page in a real browser: waiting events and leaders, hold times, the running batch, and events of runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             yield made
 
 
-def told(cursor: int, *waits: tuple[int, float]) -> Cursor:
+def reported_cursor(cursor: int, *waits: tuple[int, float]) -> Cursor:
     report = ScopeReport(
         read=500,
         seconds=0.5,
@@ -44,10 +44,10 @@ def told(cursor: int, *waits: tuple[int, float]) -> Cursor:
     return Cursor(cursor=cursor, batch=0, ordered=36, waiting=len(waits), lost=3, late=2, cycles=1, report=report)
 
 
-async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
+async def test_a_waiting_event_is_shown_with_its_leader_until_its_release(scene: Scene) -> None:
     leader, follower, last = scene.leg(1, tail=TAKEN), scene.leg(2, tail=TAKEN), scene.leg(3)
     await scene.store(last.model_copy(update={"follows": follower.id}), follower.model_copy(update={"follows": leader.id}))
-    await scene.plan(told(1, (1, 500), (2, 480)), run_of="late_legs")
+    await scene.plan(reported_cursor(1, (1, 500), (2, 480)), run_of="late_legs")
     await asyncio.to_thread(scene.pipeline.heartbeat, Heartbeat(batch=RunningBatch(scope=PROJECT, batch=1, events=4_321, seconds=2)))
     async with looking() as look:
         page = look.page
@@ -82,7 +82,7 @@ async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
 
         await scene.store(leader)
         block = Slice(np.array([1, 2]), np.array([38, 37]), np.array([0, 1], dtype=np.int8)).pack()
-        await scene.plan(told(3), positions=[PositionBlock(first=1, last=2, data=block)])
+        await scene.plan(reported_cursor(3), positions=[PositionBlock(first=1, last=2, data=block)])
         await page.locator("#events tbody tr", has_text=follower.id).get_by_role("button").first.click()
         await expect(facts).to_contain_text(
             f"Scope {PROJECT}released at position 37 as lost: its leader did not arrive within the lookback"
@@ -104,7 +104,7 @@ async def test_who_waits_for_whom_is_shown_until_it_comes(scene: Scene) -> None:
         assert look.complaints == []
 
 
-async def test_a_run_leads_to_its_events_and_they_to_their_runs(scene: Scene) -> None:
+async def test_the_page_links_runs_to_events_and_events_to_runs(scene: Scene) -> None:
     await scene.store(*(scene.leg(number, tail=TAKEN) for number in range(1, 61)))
     every = run(1).model_copy(update={"events": 60, "seqs": [(1, 60)]})
     some = run(2, pipeline="late_legs", state="failed", rows=None, error="it broke\nat line 7")

@@ -1,4 +1,4 @@
-"""A pipeline that is killed before, in and after the commit of its tables; `make soak-pipeline` does it at length."""
+"""A driver that is killed before, during and after the commit of its tables; `make soak-pipeline` does it at length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ with_power = pytest.mark.skipif(missing() is not None, reason=f"no power can be 
 
 
 @with_power
-def test_a_power_cut_loses_what_was_not_synced_and_nothing_else(tmp_path: Path) -> None:
+def test_a_power_cut_loses_exactly_the_unsynced_data(tmp_path: Path) -> None:
     with Volume(tmp_path / "tables") as volume:
         (volume.folder / "written").write_bytes(b"x" * 100_000)
         with (volume.folder / "synced").open("wb") as file:

@@ -1,4 +1,4 @@
-"""Two drivers that fight for one scope; `make soak-pipeline SOAK="--rivals 3"` does it at length."""
+"""Two drivers that compete for one scope; `make soak-pipeline SOAK="--rivals 3"` does it at length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.pipelines.rivals import FAULTS, fight
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
 
 
-def test_tables_are_exact_when_two_drivers_fight_for_a_scope(tmp_path: Path) -> None:
+def test_tables_are_exact_when_two_drivers_compete_for_a_scope(tmp_path: Path) -> None:
     told = fight(tmp_path, Shape(events=20_000, kills=len(FAULTS), ahead=1_000, lookback=8.0), rivals=2, seed=7, say=print)
     assert told["faults"] == dict.fromkeys(FAULTS, 1)
     assert told["takeovers"]

@@ -1,4 +1,4 @@
-"""`advance` raising 20 times, hanging for ever, and raising or hanging on one lane of eight."""
+"""`advance` that fails 20 times, blocks indefinitely, or fails or blocks on one lane of eight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRIGGERS = [Trigger("a"), Trigger("b"), Trigger("even", declared=True, match={"h
 
 
 @pytest.mark.parametrize("how", [{"raise": 20}, {"hang": 3}], ids=["raises 20 times", "hangs for ever"])
-def test_an_advance_that_fails_loses_and_repeats_nothing(tmp_path: Path, how: dict[str, int]) -> None:
+def test_a_failed_advance_neither_loses_nor_repeats_events(tmp_path: Path, how: dict[str, int]) -> None:
     with Deployment(tmp_path, advance_timeout=1) as deployment, Feed(tmp_path / "q", lanes=2) as feed:
         upstream = TroubledQueue(feed.path, how=how)
         deployment.triggerer(deployment.project(project_text(upstream, TRIGGERS)))
@@ -30,7 +30,7 @@ def test_an_advance_that_fails_loses_and_repeats_nothing(tmp_path: Path, how: di
 
 
 @pytest.mark.parametrize("what", ["raise_until", "hang_until"])
-def test_one_lane_of_eight_that_cannot_be_advanced_holds_up_no_other(tmp_path: Path, what: str) -> None:
+def test_a_lane_that_cannot_be_advanced_does_not_block_other_lanes(tmp_path: Path, what: str) -> None:
     gate = tmp_path / "gate"
     with Deployment(tmp_path, advance_timeout=1) as deployment, Feed(tmp_path / "q", lanes=8) as feed:
         upstream = TroubledQueue(feed.path, how={"lane": "lane-3", what: str(gate)})

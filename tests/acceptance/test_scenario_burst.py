@@ -1,4 +1,4 @@
-"""A burst without a pause, far larger than what any trigger's queue takes."""
+"""A burst of messages without pauses, far larger than the queue of any trigger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 BURST = int(os.environ.get("SCENARIO_BURST", "10000"))
 
 
-def test_a_burst_loses_nothing(tmp_path: Path) -> None:
+def test_a_burst_of_messages_loses_no_event(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         # `slow` cannot keep up: what its queue cannot take is kept for it.
         slow = Trigger("slow", how={"pause": [400, 0.1]})

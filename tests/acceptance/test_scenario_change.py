@@ -1,4 +1,4 @@
-"""A trigger is added, one changed, one removed while the stream runs: nobody loses anything, and each gets what is its own, once."""
+"""A trigger is added, one is changed and one is removed while the stream runs: each trigger fires once on each of its events."""
 
 from __future__ import annotations
 

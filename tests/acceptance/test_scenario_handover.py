@@ -1,4 +1,4 @@
-"""Streams change hands under load when a triggerer joins and when one is drained: nothing is lost, repeated, mixed, or held by two."""
+"""Streams are handed over under load when a triggerer joins or drains: no event is lost or repeated, and each stream has one owner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def streams_of(deployment: Deployment) -> dict[int, int]:
     return dict(deployment.rows(query))
 
 
-def test_streams_change_hands_under_load(tmp_path: Path) -> None:
+def test_streams_are_handed_over_under_load(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment:
         load = Load(tmp_path, SHAPE, seed=1)
         oracle = Oracle(tmp_path, load, f"sqlite:///{deployment.database}", [deployment.url])

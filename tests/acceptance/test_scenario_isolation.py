@@ -1,4 +1,4 @@
-"""A trigger that sleeps, holds the interpreter's lock or burns the processor delays nobody: the others are done while it still blocks."""
+"""A trigger that sleeps, holds the interpreter lock or uses all CPU time does not delay other triggers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def two_streams(tmp_path: Path, other: Feed, blocks: Trigger, feed: Feed) -> str
 
 
 @pytest.mark.parametrize("block", [600, "regex", "burn"])
-def test_the_others_are_done_while_a_trigger_still_blocks(tmp_path: Path, block: float | str) -> None:
+def test_other_triggers_finish_while_a_trigger_blocks(tmp_path: Path, block: float | str) -> None:
     blocked = tmp_path / "blocked"
     blocks = Trigger("blocks", how={"block_at": 50, "block": block, "once": str(blocked)})
     with Deployment(tmp_path, stuck_timeout=600) as deployment, Feed(tmp_path / "q") as feed, Feed(tmp_path / "other-q") as other:
@@ -57,7 +57,7 @@ def test_the_others_are_done_while_a_trigger_still_blocks(tmp_path: Path, block:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_trigger_process_that_is_killed_loses_and_repeats_nothing(tmp_path: Path, which: int) -> None:
+def test_a_killed_trigger_process_neither_loses_nor_repeats_events(tmp_path: Path, which: int) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         triggers = [Trigger("a"), Trigger("b", how={"pause": [20, 0.01]}), EVEN]
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, triggers)))

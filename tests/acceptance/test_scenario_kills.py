@@ -1,4 +1,4 @@
-"""kill -9 of the triggerer at random moments, and an api in trouble for one call in ten: everything is stored, once.
+"""kill -9 of the triggerer at random moments, and an API server that fails one call in ten: every event is stored once.
 
 The seed is in the name of the test: `SCENARIO_SEED` runs one that failed again. `SCENARIO_KILLS`
 and `SCENARIO_EVENTS` make it longer; see `make soak-streams`.
@@ -50,7 +50,7 @@ def test_the_triggerer_is_killed_at_random_moments(tmp_path: Path, seed: int) ->
 
 
 @pytest.mark.parametrize("seed", [SEED])
-def test_an_api_in_trouble(tmp_path: Path, seed: int) -> None:
+def test_events_are_stored_once_with_an_unreliable_api_server(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     with Deployment(tmp_path, ack_timeout=60, api_timeout=1) as deployment, Feed(tmp_path / "q") as feed:
         project = deployment.project(project_text(feed.queue, TRIGGERS))

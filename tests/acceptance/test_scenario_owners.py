@@ -1,4 +1,4 @@
-"""Two triggers with the same key started on two triggerers: one of them holds the stream, and the other takes over when it is gone."""
+"""Triggers of one stream on two triggerers: one triggerer holds the stream, and the other acquires it after a loss of the first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 TRIGGERS = [Trigger("a"), Trigger("b"), Trigger("all", declared=True)]
 
 
-def test_one_triggerer_holds_a_stream_and_another_takes_over_when_it_is_killed(tmp_path: Path) -> None:
+def test_a_second_triggerer_acquires_the_stream_of_a_killed_triggerer(tmp_path: Path) -> None:
     with Deployment(tmp_path, job_timeout=6) as deployment, Feed(tmp_path / "q") as feed:
         project = deployment.project(project_text(feed.queue, TRIGGERS))
         oracle = Oracle(deployment, feed)
@@ -39,7 +39,7 @@ def test_one_triggerer_holds_a_stream_and_another_takes_over_when_it_is_killed(t
         oracle.balanced(dict.fromkeys(expected, 2000), 2000)
 
 
-def test_a_triggerer_that_was_asleep_for_too_long_is_fenced(tmp_path: Path) -> None:
+def test_a_triggerer_suspended_beyond_the_job_timeout_is_fenced(tmp_path: Path) -> None:
     with Deployment(tmp_path, job_timeout=6) as deployment, Feed(tmp_path / "q") as feed:
         project = deployment.project(project_text(feed.queue, TRIGGERS))
         oracle = Oracle(deployment, feed)

@@ -1,4 +1,4 @@
-"""A user's producer that sleeps, holds the interpreter's lock, burns the processor or ends its process delays nobody else."""
+"""A custom producer that sleeps, holds the interpreter lock, uses all CPU time or ends its process does not delay other triggers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ BAD = ("bad.watch", "bad.trigger")
     ("where", "block"),
     [("poll", 600), ("poll", "regex"), ("poll", "burn"), ("advance", 600), ("lane", 600), ("init", 600), ("end", "burn")],
 )
-def test_the_others_go_on_while_a_producer_still_blocks(tmp_path: Path, feeds: list[Feed], where: str, block: float | str) -> None:
+def test_other_triggers_continue_while_a_producer_blocks(tmp_path: Path, feeds: list[Feed], where: str, block: float | str) -> None:
     with Deployment(tmp_path, stuck_timeout=600) as deployment:
         scene = Scene(tmp_path, where=where, block=block, at=50, again=True)
         triggerer = begin(deployment, scene, feeds)
@@ -117,7 +117,7 @@ def test_the_others_go_on_while_a_producer_still_blocks(tmp_path: Path, feeds: l
 @pytest.mark.parametrize(
     ("where", "block"), [("poll", 600), ("poll", "exit"), ("advance", "segfault"), ("poll", "SystemExit"), ("init", "raise")]
 )
-def test_a_producer_that_blocked_or_ended_its_process_begins_again(
+def test_a_producer_restarts_after_it_blocked_or_ended_its_process(
     tmp_path: Path, feeds: list[Feed], where: str, block: float | str
 ) -> None:
     with Deployment(tmp_path, stuck_timeout=3) as deployment:
@@ -136,7 +136,7 @@ def test_a_producer_that_blocked_or_ended_its_process_begins_again(
         assert triggerer.stop() == 0
 
 
-def test_a_producer_that_blocks_for_too_long_is_named_with_its_stack(tmp_path: Path, feeds: list[Feed]) -> None:
+def test_a_stuck_producer_is_reported_with_its_stack(tmp_path: Path, feeds: list[Feed]) -> None:
     with Deployment(tmp_path, stuck_timeout=3) as deployment:
         scene = Scene(tmp_path, where="poll", block=600, at=0, again=True)
         triggerer = begin(deployment, scene, feeds)
@@ -155,7 +155,7 @@ def all_failed(deployment: Deployment) -> bool:
     return len(rows) == 2 and all(failure is not None for (failure,) in rows)
 
 
-def test_a_killed_process_of_a_producer_loses_and_repeats_nothing(tmp_path: Path, feeds: list[Feed]) -> None:
+def test_a_killed_producer_process_neither_loses_nor_repeats_events(tmp_path: Path, feeds: list[Feed]) -> None:
     with Deployment(tmp_path) as deployment:
         scene = Scene(tmp_path)
         triggerer = begin(deployment, scene, feeds)
@@ -173,7 +173,7 @@ def test_a_killed_process_of_a_producer_loses_and_repeats_nothing(tmp_path: Path
         assert triggerer.stop() == 0
 
 
-def test_a_producer_that_never_closes_keeps_nobody(tmp_path: Path, feeds: list[Feed]) -> None:
+def test_a_producer_that_never_closes_does_not_block_other_triggers(tmp_path: Path, feeds: list[Feed]) -> None:
     with Deployment(tmp_path, stuck_timeout=600) as deployment:
         scene = Scene(tmp_path, where="aclose", block=600)
         triggerer = begin(deployment, scene, feeds)
@@ -192,7 +192,7 @@ def test_a_producer_that_never_closes_keeps_nobody(tmp_path: Path, feeds: list[F
         assert other.popen.poll() is None
 
 
-def test_a_project_without_producers_of_its_own_has_no_process_for_them(tmp_path: Path) -> None:
+def test_a_project_without_custom_producers_has_no_producer_process(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [WATCH, Trigger("alone")])))
         oracle = Oracle(deployment, feed)

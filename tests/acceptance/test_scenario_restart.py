@@ -1,4 +1,4 @@
-"""All triggers restart, one of them a second later than the rest: nothing that came meanwhile is lost or stored twice."""
+"""All triggers restart, one of them a second later than the others: no event in between is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 @pytest.mark.parametrize(
     "late", [{"late": 1.0}, {"fail_turns": 1}, {"slow_start": 1.0}], ids=["sleeps before it asks", "fails at first", "constructor blocks"]
 )
-def test_all_triggers_restart_and_one_comes_a_second_later(tmp_path: Path, late: dict[str, Any]) -> None:
+def test_a_restart_with_one_late_trigger_neither_loses_nor_repeats_events(tmp_path: Path, late: dict[str, Any]) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         triggers = [Trigger("a"), Trigger("b"), Trigger("late", how=late), Trigger("all", declared=True)]
         project = deployment.project(project_text(feed.queue, triggers))

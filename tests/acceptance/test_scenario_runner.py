@@ -1,4 +1,4 @@
-"""What users wrote blocks or crashes the runner: the supervisor says who it was, the job lives, and everything is stored once."""
+"""User code blocks or crashes the runner: the supervisor reports the trigger, the job continues, and every event is stored once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def blocking(tmp_path: Path, block: float | str) -> Trigger:
     return Trigger("blocks", how={"block_at": 50, "block": block, "once": str(tmp_path / "blocked")})
 
 
-def test_a_filter_that_blocks_the_loop_is_named_and_the_job_lives_on(tmp_path: Path) -> None:
+def test_a_filter_that_blocks_the_loop_is_logged_and_the_job_continues(tmp_path: Path) -> None:
     with Deployment(tmp_path, job_timeout=2) as deployment, Feed(tmp_path / "q") as feed:
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, blocking(tmp_path, 6)])))
         oracle = Oracle(deployment, feed)
@@ -56,7 +56,7 @@ def test_a_filter_that_blocks_the_loop_is_named_and_the_job_lives_on(tmp_path: P
 
 
 @pytest.mark.parametrize("block", ["regex", 600])
-def test_a_trigger_that_stays_stuck_is_ended_with_its_process_and_all_go_on(tmp_path: Path, block: float | str) -> None:
+def test_a_stuck_trigger_process_is_ended_and_all_triggers_continue(tmp_path: Path, block: float | str) -> None:
     with Deployment(tmp_path, stuck_timeout=3) as deployment, Feed(tmp_path / "q") as feed:
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, blocking(tmp_path, block)])))
         oracle = Oracle(deployment, feed)
@@ -71,7 +71,7 @@ def test_a_trigger_that_stays_stuck_is_ended_with_its_process_and_all_go_on(tmp_
         assert deployment.rows("SELECT name FROM triggers WHERE failures > 0") == [("blocks",)]
 
 
-def test_a_trigger_that_blocks_every_time_is_parked_with_its_stack_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_trigger_that_always_blocks_is_parked_and_the_others_continue(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     always = Trigger("blocks", how={"block_at": 50, "block": 600, "until": str(mended)}, max_restarts=1)
     with Deployment(tmp_path, stuck_timeout=1.5) as deployment, Feed(tmp_path / "q") as feed:
@@ -96,7 +96,7 @@ def test_a_trigger_that_blocks_every_time_is_parked_with_its_stack_and_the_other
 
 
 @pytest.mark.parametrize("crash", ["segfault", "exit"])
-def test_a_trigger_that_ends_its_process_is_named_and_all_go_on(tmp_path: Path, crash: str) -> None:
+def test_a_trigger_that_ends_its_process_fails_and_all_triggers_continue(tmp_path: Path, crash: str) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, blocking(tmp_path, crash)])))
         oracle = Oracle(deployment, feed)
@@ -107,7 +107,7 @@ def test_a_trigger_that_ends_its_process_is_named_and_all_go_on(tmp_path: Path, 
         assert deployment.rows("SELECT name FROM triggers WHERE failures > 0") == [("blocks",)]
 
 
-def test_a_runner_that_is_killed_is_followed_by_another(tmp_path: Path) -> None:
+def test_a_killed_runner_is_replaced(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, TRIGGERS)))
         oracle = Oracle(deployment, feed)
@@ -142,7 +142,7 @@ def test_a_runner_does_not_outlive_its_supervisor(tmp_path: Path, block: float |
         oracle.judge(expected)
 
 
-def test_a_stop_finishes_what_is_under_way_and_completes_the_job(tmp_path: Path) -> None:
+def test_a_stop_finishes_events_in_flight_and_completes_the_job(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         slow = Trigger("slow", how={"pause": [10, 0.05]})
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, slow])))
@@ -163,7 +163,7 @@ def test_a_stop_finishes_what_is_under_way_and_completes_the_job(tmp_path: Path)
         oracle.judge(expected)
 
 
-def test_a_second_signal_does_not_wait_for_what_is_under_way(tmp_path: Path) -> None:
+def test_a_second_signal_stops_without_waiting_for_events_in_flight(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         triggerer = deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, blocking(tmp_path, 600)])))
         feed.send(100)
@@ -175,7 +175,7 @@ def test_a_second_signal_does_not_wait_for_what_is_under_way(tmp_path: Path) -> 
         assert deployment.rows("SELECT state FROM jobs") == [("succeeded",)]
 
 
-def test_an_event_that_is_no_json_fails_by_itself(tmp_path: Path) -> None:
+def test_an_event_that_is_not_json_becomes_a_dead_letter(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment, Feed(tmp_path / "q") as feed:
         strange = Trigger("strange", how={"strange_at": 7})
         deployment.triggerer(deployment.project(project_text(feed.queue, [*TRIGGERS, strange])))
@@ -187,7 +187,7 @@ def test_an_event_that_is_no_json_fails_by_itself(tmp_path: Path) -> None:
         assert deployment.rows("SELECT kind FROM dead_letters") == [("unserialisable",)]
 
 
-def test_a_project_that_does_not_import_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_project_that_cannot_be_imported_ends_the_triggerer_with_an_error(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment:
         triggerer = deployment.triggerer(deployment.project("import nowhere_at_all\n"))
         assert triggerer.popen.wait(30) == 2

@@ -1,4 +1,4 @@
-"""One of three triggers is stuck: it gets every event that it missed, the others get none twice and are not delayed."""
+"""One of three triggers is stuck: it gets its whole backlog, and the others get each event once without delay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.processes.deployment import Deployment, Feed, Oracle, Trigger, proj
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
 
-def test_a_trigger_that_is_stuck_past_the_ack_timeout_gets_all_it_missed_once_it_is_released(tmp_path: Path) -> None:
+def test_a_trigger_stuck_past_the_ack_timeout_gets_its_backlog_after_release(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with Deployment(tmp_path, ack_timeout=2) as deployment, Feed(tmp_path / "q") as feed:
         stuck = Trigger("stuck", how={"stuck_at": 50, "gate": str(gate)})
@@ -38,7 +38,7 @@ def test_a_trigger_that_is_stuck_past_the_ack_timeout_gets_all_it_missed_once_it
         oracle.balanced({"a": 2000, "b": 2000, "stuck": 2000, "even": 1000}, 2000)
 
 
-def test_a_filter_that_hangs_for_ever_is_started_again_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_hanging_filter_is_restarted_and_continues(tmp_path: Path) -> None:
     with Deployment(tmp_path, ack_timeout=2) as deployment, Feed(tmp_path / "q") as feed:
         triggers = [Trigger("a"), Trigger("b"), Trigger("hung", how={"hang_at": 77})]
         deployment.triggerer(deployment.project(project_text(feed.queue, triggers)))
@@ -48,7 +48,7 @@ def test_a_filter_that_hangs_for_ever_is_started_again_and_goes_on_where_it_was(
         oracle.judge(expected)
 
 
-def test_a_stuck_trigger_whose_triggerer_is_restarted_gets_all_it_missed(tmp_path: Path) -> None:
+def test_a_stuck_trigger_gets_its_backlog_after_a_restart_of_its_triggerer(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with Deployment(tmp_path, ack_timeout=2) as deployment, Feed(tmp_path / "q") as feed:
         triggers = [Trigger("a"), Trigger("b"), Trigger("stuck", how={"stuck_at": 0, "gate": str(gate)})]
@@ -66,7 +66,7 @@ def test_a_stuck_trigger_whose_triggerer_is_restarted_gets_all_it_missed(tmp_pat
         oracle.judge(expected)
 
 
-def test_an_event_that_is_never_answered_is_a_dead_letter_in_the_end_and_the_trigger_goes_on(tmp_path: Path) -> None:
+def test_a_raw_event_without_an_answer_becomes_a_dead_letter(tmp_path: Path) -> None:
     with Deployment(tmp_path, ack_timeout=0.5) as deployment, Feed(tmp_path / "q") as feed:
         never = str(tmp_path / "never")
         triggers = [Trigger("a"), Trigger("stuck", how={"stuck_at": 10, "gate": never})]

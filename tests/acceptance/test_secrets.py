@@ -1,4 +1,4 @@
-"""Connections and variables from the command line to a trigger's code and back out of every log, with real processes."""
+"""Connections and variables from the command line to the code of a trigger, and masked in every log, with real processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def piped(deployment: Deployment, text: str, *arguments: str) -> subprocess.Comp
 
 
 @pytest.mark.acceptance
-def test_a_trigger_gets_its_secrets_and_nobody_else_sees_them(tmp_path: Path) -> None:
+def test_a_trigger_reads_secrets_that_output_and_files_do_not_contain(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment:
         made = piped(deployment, f"postgresql://ada:{SECRET}@db.example/flights\n", "connections", "set", "warehouse")
         assert (made.returncode, SECRET in made.stdout + made.stderr) == (0, False), made.stderr
@@ -92,7 +92,7 @@ def test_a_trigger_gets_its_secrets_and_nobody_else_sees_them(tmp_path: Path) ->
 @pytest.mark.smoke
 @pytest.mark.acceptance
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "::"]])
-def test_an_api_that_can_be_reached_from_outside_without_a_key_does_not_start(tmp_path: Path, arguments: list[str]) -> None:
+def test_an_exposed_api_server_does_not_start_without_a_key(tmp_path: Path, arguments: list[str]) -> None:
     environment = {"PATH": "/usr/bin:/bin", "HEADRACE_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "headrace", "api", "--port", "0", *arguments]
     refused = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""Deferred runs with real processes: api, triggerer, worker and Spark, each killed while a run waits; and a worker killed while it runs."""
+"""Task runs with real processes: API server, triggerer, worker and Spark, killed while a run waits; and a worker killed during a run."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def forecaster(hold: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-def test_the_example_survives_the_death_of_every_process_while_it_waits(tmp_path: Path) -> None:
+def test_a_waiting_run_survives_a_kill_of_every_process(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     sys.stderr.write(f"seed {seed}\n")
     project = shutil.copy(EXAMPLE / "project.py", tmp_path / "project.py")
@@ -210,7 +210,7 @@ def test_the_example_survives_the_death_of_every_process_while_it_waits(tmp_path
         assert (tmp_path / "told.txt").read_text().count("forecast succeeded") == 1
 
 
-def test_a_run_whose_worker_is_killed_is_begun_again_by_the_next(tasks: Scene) -> None:
+def test_a_run_of_a_killed_worker_is_executed_again(tasks: Scene) -> None:
     run_id = tasks.start_run("mortal", until=3)
     for _ in range(2):
         tasks.worker.popen.wait(60)
@@ -219,14 +219,14 @@ def test_a_run_whose_worker_is_killed_is_begun_again_by_the_next(tasks: Scene) -
     assert (tasks.deployment.folder / "attempts").read_text().split() == ["1", "2", "3"]
 
 
-def test_the_api_ends_a_wait_in_time_by_itself(tasks: Scene) -> None:
+def test_the_api_server_ends_a_wait_at_its_timeout(tasks: Scene) -> None:
     failed = tasks.start_run("waiter", path="/nowhere/at/all", timeout=1)
     skipped = tasks.start_run("waiter", path="/nowhere/at/all", timeout=1, late="too_late")
     assert "timed out" in (tasks.until_is(failed, "failed").error or "")
     assert tasks.until_is(skipped, "skipped").result == '"too late"'
 
 
-def test_a_trigger_is_cleaned_up_when_its_run_is_cancelled_and_not_when_it_moves(tasks: Scene, tmp_path: Path) -> None:
+def test_a_trigger_is_cleaned_up_after_a_cancellation_but_not_a_handover(tasks: Scene, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     run_id = tasks.start_run("watched", marks=str(marks))
@@ -240,7 +240,7 @@ def test_a_trigger_is_cleaned_up_when_its_run_is_cancelled_and_not_when_it_moves
     assert tasks.run(run_id).state == "cancelled"
 
 
-def test_a_running_task_learns_that_it_is_cancelled(tasks: Scene, tmp_path: Path) -> None:
+def test_a_cancellation_interrupts_a_running_task(tasks: Scene, tmp_path: Path) -> None:
     there = tmp_path / "running"
     run_id = tasks.start_run("patient", path=str(there))
     until(there.exists, "it runs")

@@ -1,4 +1,4 @@
-"""Two real apis on one PostgreSQL database: who waits at one hears at once of what the other commits."""
+"""Two real API servers on one PostgreSQL database: a waiting client of one server is notified of commits of the other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def has_asked(url: str, before: str) -> bool:
     return heartbeat(url) > before
 
 
-def test_a_worker_that_waits_at_one_api_gets_the_run_that_is_started_at_the_other(tmp_path: Path) -> None:
+def test_a_worker_receives_runs_started_at_another_api_server(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     deployment._environment["HEADRACE_DATABASE_URL"] = database_of(tmp_path)
     port = str(free_port())
