@@ -1,4 +1,4 @@
-"""A project that was changed while a run was open: what was planned stays as it was, what comes follows the new definition."""
+"""A project changes while a run is open: planned runs keep their definition, and later events follow the new definition."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_open_run_writes_to_the_table_of_its_plan(api: Api, home: Path, spark
     assert (rows(options, "legs"), rows(options, "others")) == ([("1", 1), ("2", 2)], [("3", 3)])
 
 
-def test_an_open_run_of_a_table_that_was_taken_away_becomes_a_dead_letter(
+def test_an_open_run_without_its_table_becomes_a_dead_letter(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = api.options(home)
@@ -65,7 +65,7 @@ def test_an_open_run_of_a_table_that_was_taken_away_becomes_a_dead_letter(
     assert all("fills the table 'legs' but returns NoneType" in letter.error for letter in found)
 
 
-def test_held_events_are_divided_by_the_policy_that_a_pipeline_has_now(api: Api, home: Path, spark: SparkSession) -> None:
+def test_held_events_follow_the_current_batch_policy(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     with running(project_of("legs", Window(100)), options, spark) as run:

@@ -1,4 +1,4 @@
-"""The same project on clusters whose executors have no Headrace, through kill -9 of an executor, a worker and the driver."""
+"""A project on clusters whose executors have no Headrace, with kill -9 of an executor, a worker and the driver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def conf(**given: str) -> list[str]:
     return [word for name, value in given.items() for word in ("--conf", f"spark.{name.replace('_', '.')}={value}")]
 
 
-def test_a_standalone_cluster_through_kills_in_the_middle_of_batches(api: Api, home: Path, cluster: Standalone, python: Path) -> None:
+def test_tables_are_exact_on_a_standalone_cluster_after_kills_during_batches(
+    api: Api, home: Path, cluster: Standalone, python: Path
+) -> None:
     given = conf(pyspark_python=str(python), executor_memory="512m", executor_extraJavaOptions=QUICK_JVM, driver_host="127.0.0.1")
     driver = Driver(api, home, ["--master", cluster.url, *given])
     with driver.running() as process:
@@ -64,7 +66,7 @@ def test_a_standalone_cluster_through_kills_in_the_middle_of_batches(api: Api, h
     driver.judge(python)
 
 
-def test_a_local_cluster_of_executors_that_are_processes(api: Api, home: Path, python: Path) -> None:
+def test_tables_are_exact_on_a_local_cluster_of_executor_processes(api: Api, home: Path, python: Path) -> None:
     environment = {"SPARK_HOME": str(spark_home(home / "spark-home"))}
     given = conf(pyspark_python=str(python), executor_extraJavaOptions=QUICK_JVM, executorEnv_PYTHONPATH="")
     driver = Driver(api, home, ["--master", "local-cluster[2,1,1024]", *given], environment)
@@ -74,7 +76,7 @@ def test_a_local_cluster_of_executors_that_are_processes(api: Api, home: Path, p
     driver.judge(python)
 
 
-def test_a_master_that_does_not_answer_is_named_with_what_to_do(api: Api, home: Path) -> None:
+def test_an_unreachable_master_is_reported_with_a_hint(api: Api, home: Path) -> None:
     project = Driver(api, home, []).project / "project.py"
     command = [sys.executable, "-m", "headrace", "pipeline", "-p", str(project), "--master", "spark://127.0.0.1:1"]
     given = {"HEADRACE_KEY": KEY, "HEADRACE_API_URL": api.url, "HEADRACE_HOME": str(home), "PYTHONPATH": ":".join(sys.path)}

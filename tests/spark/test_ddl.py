@@ -1,4 +1,4 @@
-"""Spark reads each schema that Headrace takes for right, and refuses each that Headrace refuses."""
+"""Spark accepts each schema that Headrace accepts, and rejects each that Headrace rejects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.pipelines.ddl_cases import RIGHT, WRONG
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_spark_agrees(spark: SparkSession) -> None:
+def test_spark_and_headrace_accept_the_same_schemas(spark: SparkSession) -> None:
     del spark  # whoever parses needs the session
     assert [schema for schema in RIGHT if not _reads(schema)] == []
     assert [schema for schema in WRONG if _reads(schema)] == ["", "  "]  # a payload without a field is of no use

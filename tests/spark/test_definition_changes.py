@@ -1,4 +1,4 @@
-"""A project that changes while its driver is down: each change at each crash point has one outcome for each event.
+"""A project changes while its driver is down: for each change and crash point, each event has one outcome.
 
 For each pipeline, an event is in its rows or in a dead letter, once. Which of both, and in which table, the guide to pipelines says.
 """

@@ -1,4 +1,4 @@
-"""Delta tables: each run's rows once, whatever comes again."""
+"""Delta tables: the rows of each run are stored once, even if the run is repeated."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_run_that_is_executed_again_is_appended_once(api: Api, home: Path, spa
 
 
 @pytest.mark.slow
-def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_a_large_batch_are_written_through_files_with_equal_types(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(10).withColumn("at", fn.timestamp_seconds("id")).withColumn("tags", fn.array(fn.lit("x")))
     sink = DeltaSink(tmp_path, ORIGIN)
     sink.store(PLACE, RUN, rows, 10)
@@ -71,7 +71,7 @@ def test_rows_of_a_large_batch_have_the_same_types_and_go_by_way_of_files(spark:
     assert not list((tmp_path / ".staging").glob("*/*"))
 
 
-def test_rows_that_do_not_fit_say_what_to_do_and_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_the_table_are_refused_with_a_hint(spark: SparkSession, tmp_path: Path) -> None:
     sink = DeltaSink(tmp_path, ORIGIN)
     sink.store(PLACE, RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="do not fit the Delta table 'legs'") as caught:
@@ -80,7 +80,7 @@ def test_rows_that_do_not_fit_say_what_to_do_and_change_nothing(spark: SparkSess
     assert len(rows_of(tmp_path / "legs")) == 3
 
 
-def test_the_two_formats_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_cannot_mix_parquet_and_delta(spark: SparkSession, tmp_path: Path) -> None:
     ParquetSink(tmp_path, ORIGIN).store(PLACE, RUN, spark.range(3), 3)
     with pytest.raises(PipelineError, match="plain Parquet") as caught:
         DeltaSink(tmp_path, ORIGIN).stored(PLACE, "digest")
@@ -90,7 +90,7 @@ def test_the_two_formats_do_not_mix(spark: SparkSession, tmp_path: Path) -> None
         ParquetSink(tmp_path, ORIGIN).store(RunKey("delta", "legs", 1), RUN, spark.range(3), 3)
 
 
-def test_without_deltalake_it_says_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_deltalake_is_reported(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['deltalake'] = None\n"
         "from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""The example's pipelines, batch after batch, against the demo's own check."""
+"""The pipelines of the example, batch by batch, compared with the check of the demo."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckRes
 
 
 @pytest.mark.slow
-def test_both_tables_are_right_however_chains_are_cut_into_batches(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_tables_are_correct_for_chains_split_over_batches(spark: SparkSession, tmp_path: Path) -> None:
     result = run(spark, tmp_path)
     assert [point for point in result.points if not point.ok] == []
 
@@ -68,7 +68,7 @@ def test_without_the_order_the_knock_on_delay_is_wrong(spark: SparkSession, tmp_
 
 
 @pytest.mark.slow
-def test_a_batch_that_runs_again_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_repeated_batch_has_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     project, sink = opened(spark, tmp_path)
     pipeline = project.pipelines["knock_on_delay"]
     events = batch(spark, project, 0, 500)

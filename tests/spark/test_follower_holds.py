@@ -1,4 +1,4 @@
-"""A real driver that holds what follows a dead letter, and is killed: the next one goes on holding it, and gives it in order."""
+"""A real driver holds the followers of a dead letter and is killed: the next driver still holds them and releases them in order."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def ids(options: PipelineOptions, name: str) -> list[object]:
 
 
 @pytest.mark.timeout(300)
-def test_followers_are_held_over_a_kill_and_come_in_order(api: Api, home: Path, spark: SparkSession) -> None:
+def test_held_followers_survive_a_kill_and_are_released_in_order(api: Api, home: Path, spark: SparkSession) -> None:
     names = api.triggers("legs.a", "legs.b")
     taken, other = names["legs.a"], names["legs.b"]
     # 1 <- 2, on which the pipeline fails <- x, which it does not take <- 3 <- 4; and 9 by itself

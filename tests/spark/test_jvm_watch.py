@@ -1,4 +1,4 @@
-"""A JVM that is out of memory or hangs: the pipeline process ends by itself and names the pipeline."""
+"""A JVM that is out of memory or hangs: the pipeline process ends and reports the pipeline."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ except HeadraceError as error:
 
 
 @pytest.mark.parametrize("does", ["hang", "fill the memory"])
-def test_a_jvm_that_hangs_or_has_no_memory_ends_the_process_in_words(does: str, api: Api, home: Path) -> None:
+def test_a_hanging_jvm_or_one_without_memory_ends_the_process_with_an_error(does: str, api: Api, home: Path) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     api.feed([leg("1", trigger)])
     script = home / "process.py"
@@ -74,7 +74,7 @@ def test_a_jvm_that_hangs_or_has_no_memory_ends_the_process_in_words(does: str, 
 
 
 @pytest.mark.timeout(400)
-def test_the_event_that_ends_the_jvm_is_found_and_the_others_are_stored(api: Api, home: Path) -> None:
+def test_the_event_that_crashes_the_jvm_is_isolated_and_the_others_are_stored(api: Api, home: Path) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     api.feed([leg(str(number), trigger) for number in range(4)])
     script = home / "process.py"

@@ -1,4 +1,4 @@
-"""Learned payloads beside a table: each field keeps its type, so that the table stays readable."""
+"""Learned payloads with a table: each field keeps its type, so the table stays readable."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def learned(folder: Path, spark: SparkSession, *payloads: str, of: Pipeline | No
         ('{"n": {"x": 1}}', '{"n": 1}', "the field 'n' was learned as struct<x:bigint>, and a value is bigint"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_its_event(tmp_path: Path, spark: SparkSession, first: str, then: str, said: str) -> None:
+def test_a_value_of_another_type_is_refused_with_the_id_of_its_event(
+    tmp_path: Path, spark: SparkSession, first: str, then: str, said: str
+) -> None:
     """Store A17 and B25."""
     kept = learned(tmp_path, spark, first)
     with pytest.raises(TypeConflict, match="the payload of the event 'e2' does not fit: ") as caught:
@@ -74,7 +76,9 @@ def test_a_value_that_does_not_fit_is_refused_with_its_event(tmp_path: Path, spa
 
 
 @pytest.mark.parametrize("into", ["legs", None])
-def test_a_number_that_no_double_holds_is_refused_with_its_event(tmp_path: Path, spark: SparkSession, into: str | None) -> None:
+def test_a_number_beyond_the_range_of_double_is_refused_with_the_id_of_its_event(
+    tmp_path: Path, spark: SparkSession, into: str | None
+) -> None:
     """Store B25."""
     of = pipeline("legs", into)
     with pytest.raises(TypeConflict, match="the payload of the event 'e2' has the number 1e400, which no double holds"):
@@ -82,7 +86,7 @@ def test_a_number_that_no_double_holds_is_refused_with_its_event(tmp_path: Path,
     assert learned(tmp_path, spark, '{"n": 1}', of=of)[0] == "struct<n:bigint>"
 
 
-def test_what_fits_is_exact(tmp_path: Path, spark: SparkSession) -> None:
+def test_compatible_values_are_stored_exactly(tmp_path: Path, spark: SparkSession) -> None:
     first = f'{{"big": {10**29}, "far": "x", "gate": null, "tags": [], "d": 1.5, "n": 1}}'
     then = f'{{"big": 7, "far": 1.5, "gate": {{"name": "A1"}}, "tags": [1, {10**29}], "d": 2, "n": {2**63 - 1}}}'
     kind, rows = learned(tmp_path, spark, first)
@@ -96,7 +100,7 @@ def test_what_fits_is_exact(tmp_path: Path, spark: SparkSession) -> None:
     assert row == {"big": "7", "d": 2.0, "far": "1.5", "n": 2**63 - 1}
 
 
-def test_without_a_table_a_field_widens(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_field_widens_in_a_pipeline_without_a_table(tmp_path: Path, spark: SparkSession) -> None:
     look = pipeline("look", None)
     assert learned(tmp_path, spark, '{"n": 1}', of=look)[0] == "struct<n:bigint>"
     assert learned(tmp_path, spark, '{"n": 1.5}', of=look)[0] == "struct<n:double>"
@@ -104,7 +108,7 @@ def test_without_a_table_a_field_widens(tmp_path: Path, spark: SparkSession) -> 
     assert (kind, rows) == ("struct<n:string>", [{"n": str(10**29)}])
 
 
-def test_pipelines_with_any_name_learn_apart(tmp_path: Path, spark: SparkSession) -> None:
+def test_pipelines_with_unusual_names_have_separate_learned_schemas(tmp_path: Path, spark: SparkSession) -> None:
     for number, name in enumerate(["é" * 200, "e" * 200, "."]):
         value = {0: "1", 1: '"x"', 2: "true"}[number]
         learned(schemas_folder(tmp_path, "a/b *" * 90), spark, f'{{"n": {value}}}', of=pipeline(name))
@@ -112,7 +116,7 @@ def test_pipelines_with_any_name_learn_apart(tmp_path: Path, spark: SparkSession
 
 
 @pytest.mark.slow
-def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, home: Path, spark: SparkSession) -> None:
+def test_an_incompatible_event_becomes_a_dead_letter_and_the_table_stays_readable(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     project = Project("flights")
@@ -134,7 +138,7 @@ def test_one_odd_event_is_a_dead_letter_and_the_table_stays_readable(api: Api, h
 
 
 @pytest.mark.slow
-def test_a_table_with_other_events_ends_the_pipeline_by_name(
+def test_rows_of_other_events_for_a_batch_end_the_driver(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trigger = api.triggers("legs.a")["legs.a"]

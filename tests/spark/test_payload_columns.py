@@ -1,4 +1,4 @@
-"""Payloads parsed without Spark are what `from_json` makes of them, or are left to it."""
+"""Payloads parsed without Spark equal the result of `from_json`; other payloads are parsed by Spark."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def declared() -> StructType:
     return schema
 
 
-def test_whatever_is_parsed_here_is_what_spark_would_have_made_of_it(spark: SparkSession) -> None:
+def test_payloads_parsed_without_spark_equal_the_result_of_from_json(spark: SparkSession) -> None:
     texts = [*ALIKE, *OTHERS]
     rows = spark.createDataFrame([(text,) for text in texts], "payload string").select(fn.from_json("payload", DECLARED).alias("p"))
     wanted = [None if row.p is None else row.p.asDict(recursive=True) for row in rows.collect()]
@@ -72,7 +72,7 @@ def test_whatever_is_parsed_here_is_what_spark_would_have_made_of_it(spark: Spar
             assert repr(found[0].as_py()) == repr(right), text
 
 
-def test_many_payloads_keep_their_places() -> None:
+def test_many_payloads_keep_their_order() -> None:
     texts = [json.dumps({"n": n, "t": "x" * (n % 50)}) for n in range(100_000)]
     payloads = pa.chunked_array([texts[:7], texts[7:60_000], texts[60_000:]])
     found = structs(payloads.slice(3), declared(), exact=False)
@@ -81,7 +81,7 @@ def test_many_payloads_keep_their_places() -> None:
 
 
 @pytest.mark.parametrize("payload", ['{"new": 1}', '{"z": 1}', '{"a": [1]}', '{"n": "x"}'])
-def test_what_a_learned_schema_has_no_place_for_is_left_to_spark(payload: str) -> None:
+def test_payloads_outside_the_learned_schema_are_parsed_by_spark(payload: str) -> None:
     learned = StructType(
         [
             StructField("n", LongType()),

@@ -1,4 +1,4 @@
-"""Events that no pipeline can take: each becomes a dead letter of its own, and the events around it go into the table."""
+"""Events that fail in a pipeline: each becomes its own dead letter, and the other events are stored in the table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def project_of_two() -> Project:
     return project
 
 
-def test_each_poisoned_event_is_a_dead_letter_alone(api: Api, home: Path, spark: SparkSession) -> None:
+def test_each_poisoned_event_becomes_its_own_dead_letter(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     events = [leg(f"e{n:02}", trigger, n=n) for n in range(EVENTS)]

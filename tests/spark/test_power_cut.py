@@ -1,4 +1,4 @@
-"""Tables after a power cut: the rows of a run that a driver reports as stored are there, at whatever sync the driver before it died."""
+"""Tables after a power cut: reported rows of a run are stored, whichever sync the previous driver reached."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def die_at_sync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [ParquetSink, DeltaSink], ids=["parquet", "delta"])
-def test_a_run_that_is_reported_survives_a_power_cut(
-    kind: Sink, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reported_run_survives_a_power_cut(kind: Sink, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [spark.sql("SELECT 1 AS n, 'a' AS text"), spark.sql("SELECT 2 AS n, 'b' AS text")]
     wider = rows[1] if kind is DeltaSink else spark.sql("SELECT 2 AS n, 'b' AS text, true AS more")
     for number in count():

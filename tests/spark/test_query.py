@@ -71,7 +71,7 @@ def test_shuffled_and_duplicated_events_are_handled_once_and_in_order(api: Api, 
 
 
 @pytest.mark.slow
-def test_a_leader_that_does_not_come_is_given_up_and_its_followers_go_on(api: Api, home: Path, spark: SparkSession) -> None:
+def test_followers_of_a_missing_leader_are_released_as_lost(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home, lookback=1.0)
     with running(ordered_project(), options, spark) as run:
@@ -85,7 +85,7 @@ def test_a_leader_that_does_not_come_is_given_up_and_its_followers_go_on(api: Ap
 
 
 @pytest.mark.slow
-def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession) -> None:
+def test_waiting_events_survive_a_restart(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     with running(ordered_project(), options, spark) as run:
@@ -105,7 +105,7 @@ def test_what_waits_survives_a_restart(api: Api, home: Path, spark: SparkSession
     assert (sum(report.holds), report.hold_seconds > 0, report.lookback, report.waits) == (1, True, options.lookback, [])
 
 
-def test_a_run_without_an_outcome_is_executed_again_unless_its_table_has_it(
+def test_a_run_without_an_outcome_is_repeated_unless_its_table_has_its_rows(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
@@ -138,7 +138,7 @@ def test_a_run_without_an_outcome_is_executed_again_unless_its_table_has_it(
 
 
 @pytest.mark.slow
-def test_a_pipeline_that_is_slow_or_retries_holds_up_no_other(api: Api, home: Path, spark: SparkSession) -> None:
+def test_a_slow_or_retrying_pipeline_does_not_delay_others(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     project = ordered_project()
     going_on = threading.Event()
@@ -158,7 +158,7 @@ def test_a_pipeline_that_is_slow_or_retries_holds_up_no_other(api: Api, home: Pa
     assert sorted(report.events for report in api.runs() if report.pipeline == "slow") == [1, 1, 1]
 
 
-def test_an_event_that_a_pipeline_fails_on_becomes_a_dead_letter_alone(api: Api, home: Path, spark: SparkSession) -> None:
+def test_only_the_event_that_fails_a_pipeline_becomes_a_dead_letter(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     project = Project("flights")
@@ -186,7 +186,7 @@ def test_an_event_that_a_pipeline_fails_on_becomes_a_dead_letter_alone(api: Api,
 
 
 @pytest.mark.slow
-def test_a_run_that_does_not_fit_in_memory_becomes_a_dead_letter(
+def test_a_run_above_the_memory_limit_becomes_a_dead_letter(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.pipeline.log_reader.MAX_RUN_BYTES", 10)
@@ -205,7 +205,7 @@ def test_a_run_that_does_not_fit_in_memory_becomes_a_dead_letter(
 
 
 @pytest.mark.slow
-def test_what_a_removed_pipeline_was_to_take_becomes_dead_letters(api: Api, home: Path, spark: SparkSession) -> None:
+def test_held_events_of_a_removed_pipeline_become_dead_letters(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     project = ordered_project()
@@ -266,7 +266,7 @@ def test_each_pipeline_gets_the_events_of_its_triggers(api: Api, home: Path, spa
 
 
 @pytest.mark.slow
-def test_an_api_that_goes_away_and_comes_back_is_waited_for(home: Path, spark: SparkSession) -> None:
+def test_the_driver_waits_for_the_return_of_the_api_server(home: Path, spark: SparkSession) -> None:
     with running_api(home) as first:
         trigger = first.triggers("legs.a")["legs.a"]
         options, port = first.options(home), first.port
@@ -284,7 +284,7 @@ def test_an_api_that_goes_away_and_comes_back_is_waited_for(home: Path, spark: S
 
 
 @pytest.mark.slow
-def test_a_pipeline_that_raises_becomes_a_dead_letter_and_others_go_on(api: Api, home: Path, spark: SparkSession) -> None:
+def test_a_failed_run_becomes_a_dead_letter_and_other_pipelines_continue(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     project = ordered_project()
@@ -350,7 +350,7 @@ def test_a_second_driver_waits_until_the_first_has_ended(api: Api, home: Path, s
 
 
 @pytest.mark.slow
-def test_a_log_that_was_restored_and_has_grown_again_is_refused(home: Path, spark: SparkSession) -> None:
+def test_a_restored_log_with_new_events_is_refused(home: Path, spark: SparkSession) -> None:
     folder = home / "api"
     folder.mkdir()
     with running_api(folder) as api:

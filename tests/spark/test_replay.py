@@ -1,4 +1,4 @@
-"""Replays on a real session: files and the log, with and without a key, backtests and pipelines."""
+"""Replays in a real session: files and the log, with and without a key, backtests and pipelines."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_order(rows: list[dict[str, Any]]) -> None:
             assert place[row["previous"]] < row["position"]
 
 
-def test_parquet_without_a_key(spark: SparkSession, parquet: Path, tmp_path: Path) -> None:
+def test_a_replay_of_parquet_without_a_key_is_in_causal_order(spark: SparkSession, parquet: Path, tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     report = run_replay(options(tmp_path, parquet), None, lambda *news: told.append(news), spark)
     rows = ordered(report)
@@ -84,7 +84,7 @@ def test_parquet_without_a_key(spark: SparkSession, parquet: Path, tmp_path: Pat
     assert not list((tmp_path / "work").iterdir())
 
 
-def test_parquet_with_a_key(spark: SparkSession, parquet: Path, tmp_path: Path) -> None:
+def test_a_replay_of_parquet_with_a_key_is_in_causal_order(spark: SparkSession, parquet: Path, tmp_path: Path) -> None:
     report = run_replay(options(tmp_path, parquet, fields=Fields("leg", "previous", "at", key="tail")), None, silent, spark)
     rows = ordered(report)
     check_order(rows)
@@ -93,7 +93,7 @@ def test_parquet_with_a_key(spark: SparkSession, parquet: Path, tmp_path: Path) 
     assert (report.outcome.events, report.outcome.lost, report.outcome.copies) == (1_001, 1, 1)
 
 
-def test_a_leader_under_another_key_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_leader_with_another_key_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     rows = [*legs(20, 5), {"leg": "swap", "previous": "3-4", "at": 900, "tail": 4, "carrier": "DL"}]
     pq.write_table(pa.Table.from_pylist(shuffled(rows, 3)), tmp_path / "legs.parquet")
     report = run_replay(
@@ -105,7 +105,7 @@ def test_a_leader_under_another_key_is_told(spark: SparkSession, tmp_path: Path)
     assert (told["leader_under_another_key"], told["leader_under_another_key_examples"]) == (1, ["swap"])
 
 
-def test_numbers_that_became_floats_and_moments_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_ids_stored_as_floats_match_and_invalid_times_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.table({"n": [2, 0, 1], "up": [1.0, None, 0.0], "at": ["soon", "2026-11-21T00:00:00Z", None]})
     pq.write_table(rows, tmp_path / "mixed.parquet")
     report = run_replay(options(tmp_path, tmp_path / "mixed.parquet", fields=Fields("n", "up", "at")), None, silent, spark)
@@ -114,7 +114,7 @@ def test_numbers_that_became_floats_and_moments_that_are_none(spark: SparkSessio
 
 
 @pytest.mark.parametrize("within", ["reading", "writing"])
-def test_one_that_is_stopped_leaves_nothing(spark: SparkSession, parquet: Path, tmp_path: Path, within: str) -> None:
+def test_a_stopped_replay_leaves_no_files(spark: SparkSession, parquet: Path, tmp_path: Path, within: str) -> None:
     stop = threading.Event()
 
     def at(phase: str, done: int, total: int) -> None:
@@ -171,7 +171,7 @@ def json_lines(tmp_path: Path) -> Path:
     return folder
 
 
-def test_json_lines_with_a_backtest_and_pipelines(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_of_json_lines_runs_a_backtest_and_pipelines(spark: SparkSession, tmp_path: Path) -> None:
     project = flights()
     asked = options(tmp_path, json_lines(tmp_path), fields=fields_of(project, None), backtest=True, pipelines=True)
     report = run_replay(asked, project, silent, spark)
@@ -192,7 +192,7 @@ def test_json_lines_with_a_backtest_and_pipelines(spark: SparkSession, tmp_path:
     json.dumps(report.on_wire(), default=str)
 
 
-def test_the_log_through_the_api(spark: SparkSession, api: Api, tmp_path: Path) -> None:
+def test_a_replay_reads_the_log_through_the_api(spark: SparkSession, api: Api, tmp_path: Path) -> None:
     (united,) = api.triggers("legs.united").values()
     chain = [leg(f"{i}", united, follows=f"{i - 1}" if i else None) for i in range(40)]
     api.feed([*reversed(chain), leg("orphan", united, follows="gone")])
@@ -204,7 +204,7 @@ def test_the_log_through_the_api(spark: SparkSession, api: Api, tmp_path: Path) 
     assert not list((tmp_path / "work").glob("token*"))
 
 
-def test_what_cannot_be_replayed_is_said_before_anything_is_written(spark: SparkSession, parquet: Path, tmp_path: Path) -> None:
+def test_invalid_options_of_a_replay_are_refused_before_any_output(spark: SparkSession, parquet: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no column 'leader'\. It has: leg, previous, at, tail, carrier"):
         run_replay(options(tmp_path, parquet, fields=Fields("leg", "leader")), None, silent, spark)
     with pytest.raises(UsageError, match="They have: leg, previous, at, tail, carrier"):

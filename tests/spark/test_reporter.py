@@ -1,4 +1,4 @@
-"""What the driver tells the real api; it needs no session."""
+"""The reports and heartbeats of a driver to the real API; they need no session."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(number: int, state: RunState = "succeeded") -> RunReport:
     return RunReport(run_id=f"run-{number}", pipeline="legs", scope="flights", batch=number, state=state, started=datetime.now(UTC))
 
 
-def test_reports_and_the_end_of_the_last_batch_reach_the_api(api: Api) -> None:
+def test_reports_and_the_end_of_the_last_batch_are_sent(api: Api) -> None:
     with registered(api) as client, Reporter(client) as reporter:
         acquire_scope(client, "flights")
         reporter.report(run(1, "running"))
@@ -48,7 +48,7 @@ def test_reports_and_the_end_of_the_last_batch_reach_the_api(api: Api) -> None:
         assert len(api.runs()) == 301
 
 
-def test_an_api_that_is_away_gets_its_reports_when_it_is_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_sent_after_the_return_of_the_api_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.pipeline.execution.reporter.CLOSE_SECONDS", 0.2)
     with running_api(home) as first:
         client, port = registered(first), first.port
@@ -60,7 +60,7 @@ def test_an_api_that_is_away_gets_its_reports_when_it_is_back(home: Path, monkey
             assert [report.run_id for report in second.runs()] == ["run-1"]
 
 
-def test_a_report_that_the_api_refuses_is_raised_to_the_thread_that_waits(api: Api) -> None:
+def test_a_refused_report_is_raised_in_the_waiting_thread(api: Api) -> None:
     with registered(api) as client, Reporter(client) as reporter:
         client.complete(CompleteJob(state="succeeded"))
         reporter.report(run(1))
@@ -69,14 +69,14 @@ def test_a_report_that_the_api_refuses_is_raised_to_the_thread_that_waits(api: A
     assert api.runs() == []
 
 
-def test_a_report_that_cannot_be_written_is_raised_to_the_thread_that_waits(api: Api) -> None:
+def test_a_report_that_cannot_be_encoded_is_raised_in_the_waiting_thread(api: Api) -> None:
     with registered(api) as client, Reporter(client) as reporter:
         reporter.report(run(1).model_copy(update={"error": "half a pair: \ud800"}))
         with pytest.raises(PipelineError, match="cannot be reported"):
             reporter.flush(lambda: False)
 
 
-def test_reports_that_are_too_large_together_are_sent_in_parts(api: Api) -> None:
+def test_large_reports_are_sent_in_parts(api: Api) -> None:
     large = "x" * (6 * 1024 * 1024)
     with registered(api) as client, Reporter(client) as reporter:
         for number in range(3):
@@ -85,7 +85,7 @@ def test_reports_that_are_too_large_together_are_sent_in_parts(api: Api) -> None
     assert len(api.runs()) == 3
 
 
-def test_a_fence_asks_the_api_unless_it_was_heard_of_late(api: Api) -> None:
+def test_a_fence_calls_the_api_unless_a_heartbeat_is_recent(api: Api) -> None:
     stop = threading.Event()
     with registered(api) as client, JobHeartbeat(client, 3600, stop) as heart:
         heart.fence()
@@ -98,7 +98,7 @@ def test_a_fence_asks_the_api_unless_it_was_heard_of_late(api: Api) -> None:
     assert isinstance(heart.failure, Fenced)
 
 
-def test_a_heart_stops_the_process_when_its_job_is_no_more(api: Api) -> None:
+def test_a_heartbeat_stops_the_process_after_the_end_of_its_job(api: Api) -> None:
     stop = threading.Event()
     with registered(api) as client, JobHeartbeat(client, 0.01, stop) as heart:
         client.complete(CompleteJob(state="failed", reason="given up on"))
@@ -106,7 +106,7 @@ def test_a_heart_stops_the_process_when_its_job_is_no_more(api: Api) -> None:
     assert heart.failure is not None
 
 
-def test_a_heart_beats_on_while_the_api_is_away(home: Path) -> None:
+def test_heartbeats_continue_during_downtime_of_the_api_server(home: Path) -> None:
     stop = threading.Event()
     with running_api(home) as first:
         client, port = registered(first), first.port
@@ -122,7 +122,7 @@ def test_a_heart_beats_on_while_the_api_is_away(home: Path) -> None:
     assert not stop.is_set()
 
 
-def test_a_heart_beats_on_when_a_connection_goes_silent(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_continue_after_a_connection_stops_responding(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.pipeline.heartbeat.FRESH_SECONDS", 0.3)
     network, stop = Network(api.port, seed=1, silent=3600), threading.Event()
     with network.serving() as url, PipelineClient(url, key=KEY, timeout=3600) as client:

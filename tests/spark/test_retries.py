@@ -1,4 +1,4 @@
-"""Retries of pipelines hold up no other pipeline, however many of them fail."""
+"""Retries of pipelines delay no other pipeline, for any number of failed pipelines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.pipelines.run import running, table
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_pipelines_that_wait_for_a_further_attempt_leave_room_for_others(
+def test_pipelines_that_wait_for_a_retry_do_not_block_others(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "FIRST_PAUSE_SECONDS", 3_600.0)

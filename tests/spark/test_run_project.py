@@ -48,7 +48,7 @@ def test_pipelines_fill_tables_in_causal_order(spark: SparkSession) -> None:
         result.dataframe("other")
 
 
-def test_events_that_a_pipeline_fails_on_become_dead_letters(spark: SparkSession) -> None:
+def test_events_of_a_failed_run_become_dead_letters(spark: SparkSession) -> None:
     project = orders()
 
     @project.pipeline(on="orders.*", table="spent", payload="n long", attempts=2)
@@ -64,7 +64,7 @@ def test_events_that_a_pipeline_fails_on_become_dead_letters(spark: SparkSession
     assert "RuntimeError: three" in letter.reason
 
 
-def test_batch_policies_decide_the_calls(spark: SparkSession) -> None:
+def test_batch_policies_set_the_calls_of_a_pipeline(spark: SparkSession) -> None:
     calls: dict[str, list[int]] = {"each": [], "debounce": [], "window": []}
     project = orders()
 

@@ -1,4 +1,4 @@
-"""What each sink promises: a run's rows once, known by their events, and a table that every reader reads."""
+"""The contract of sinks: the rows of a run are stored once, identified by their events, in a table that every reader can read."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read(sink: Sink, spark: SparkSession, table: str = "legs") -> list[dict[str,
     return found
 
 
-def test_a_run_is_stored_once_and_known_by_its_events(opened: Open, spark: SparkSession) -> None:
+def test_a_run_is_stored_once_and_identified_by_its_events(opened: Open, spark: SparkSession) -> None:
     sink = opened()
     assert sink.stored(place(), "a") is None
     assert sink.store(place(), Attempt("a", 2, "id"), spark.range(3), 3) == 3
@@ -81,7 +81,7 @@ def test_a_run_is_stored_once_and_known_by_its_events(opened: Open, spark: Spark
     assert len(read(sink, spark)) == 3
 
 
-def test_other_events_at_the_place_of_a_run_are_an_error_in_words(opened: Open, spark: SparkSession) -> None:
+def test_other_events_with_the_key_of_a_stored_run_are_refused(opened: Open, spark: SparkSession) -> None:
     sink = opened()
     sink.store(place(7), Attempt("aaaa"), spark.range(3), 3)
     for look in (lambda: sink.stored(place(7), "bbbb"), lambda: sink.store(place(7), Attempt("bbbb"), spark.range(1), 1)):
@@ -111,7 +111,9 @@ NAMES = st.text(min_size=0, max_size=300) | st.sampled_from(
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(names=st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=2, max_size=4, unique=True), number=st.integers(0, 2**40))
-def test_names_may_be_anything(opened: Open, spark: SparkSession, names: list[tuple[str, str, str]], number: int) -> None:
+def test_any_names_of_scopes_and_pipelines_are_stored(
+    opened: Open, spark: SparkSession, names: list[tuple[str, str, str]], number: int
+) -> None:
     incarnation = f"{random.getrandbits(64)}"
     rows = spark.range(1)
     for count, (scope, pipeline, part) in enumerate(names):
@@ -122,7 +124,7 @@ def test_names_may_be_anything(opened: Open, spark: SparkSession, names: list[tu
         assert opened("log", scope, incarnation).stored(RunKey("legs", pipeline, number, part), f"{count}") == StoredRun(1, 1)
 
 
-def test_of_two_drivers_that_store_one_run_one_does(opened: Open, spark: SparkSession) -> None:
+def test_a_run_stored_by_competing_drivers_is_stored_once(opened: Open, spark: SparkSession) -> None:
     for batch in range(5):
         with ThreadPoolExecutor(3) as pool:
             made = [pool.submit(opened().store, place(batch), Attempt("a", number), spark.range(2), 2) for number in range(1, 4)]
@@ -130,7 +132,7 @@ def test_of_two_drivers_that_store_one_run_one_does(opened: Open, spark: SparkSe
     assert len(read(opened(), spark)) == 10
 
 
-def test_pipelines_store_in_one_new_table_at_the_same_time(opened: Open, spark: SparkSession) -> None:
+def test_pipelines_store_concurrently_in_a_new_table(opened: Open, spark: SparkSession) -> None:
     sink = opened()
     with ThreadPoolExecutor(4) as pool:
         made = [pool.submit(sink.store, place(0, f"p{number}"), Attempt("a"), spark.range(2), 2) for number in range(4)]
@@ -138,7 +140,7 @@ def test_pipelines_store_in_one_new_table_at_the_same_time(opened: Open, spark: 
     assert len(read(sink, spark)) == 8
 
 
-def test_a_driver_that_lost_its_scope_shows_nothing(opened: Open, spark: SparkSession) -> None:
+def test_a_fenced_driver_stores_no_rows(opened: Open, spark: SparkSession) -> None:
     def lost() -> None:
         raise Fenced("The scope is another driver's.")
 
@@ -149,7 +151,7 @@ def test_a_driver_that_lost_its_scope_shows_nothing(opened: Open, spark: SparkSe
 
 
 @SIZES
-def test_two_columns_of_one_name_are_refused_by_name(opened: Open, spark: SparkSession, events: int) -> None:
+def test_duplicate_column_names_are_refused(opened: Open, spark: SparkSession, events: int) -> None:
     """Store A18."""
     twice = spark.range(2).select("id", fn.lit("x").alias("id"), fn.lit(1).alias("N"), fn.lit(2).alias("n"))
     nested = spark.range(2).select(fn.struct(fn.lit(1).alias("a"), fn.lit(2).alias("A")).alias("payload"))
@@ -174,7 +176,7 @@ WIDENED = {
 
 
 @SIZES
-def test_narrower_types_get_the_types_of_the_table(opened: Open, spark: SparkSession, events: int) -> None:
+def test_narrower_types_are_cast_to_the_types_of_the_table(opened: Open, spark: SparkSession, events: int) -> None:
     def nulls(kinds: Iterable[str]) -> DataFrame:
         return spark.range(1).select(*(fn.expr(f"cast(null as {kind})").alias(f"n{number}") for number, kind in enumerate(kinds)))
 
@@ -187,7 +189,7 @@ def test_narrower_types_get_the_types_of_the_table(opened: Open, spark: SparkSes
         assert set(row.values()) == {None}
 
 
-def test_another_type_is_refused_in_words(opened: Open, spark: SparkSession) -> None:
+def test_an_incompatible_type_is_refused_with_a_hint(opened: Open, spark: SparkSession) -> None:
     """Store A17."""
     sink = opened()
     sink.store(place(0), Attempt("a"), spark.range(1), 1)
@@ -201,7 +203,7 @@ def test_another_type_is_refused_in_words(opened: Open, spark: SparkSession) -> 
 
 
 @SIZES
-def test_an_integer_becomes_a_double_only_where_that_is_exact(opened: Open, spark: SparkSession, events: int) -> None:
+def test_an_integer_is_cast_to_double_only_if_the_result_is_exact(opened: Open, spark: SparkSession, events: int) -> None:
     sink = opened()
     sink.store(place(0), Attempt("a"), spark.range(1).select(fn.lit(0.5).alias("n")), events)
     sink.store(place(1), Attempt("b"), spark.range(1).select(fn.lit(2**53).alias("n")), events)
@@ -211,7 +213,7 @@ def test_an_integer_becomes_a_double_only_where_that_is_exact(opened: Open, spar
 
 
 @SIZES
-def test_columns_that_the_rows_have_not_are_null(opened: Open, spark: SparkSession, events: int) -> None:
+def test_missing_columns_are_null(opened: Open, spark: SparkSession, events: int) -> None:
     sink = opened()
     sink.store(
         place(0),
@@ -225,7 +227,7 @@ def test_columns_that_the_rows_have_not_are_null(opened: Open, spark: SparkSessi
 
 
 @SIZES
-def test_new_columns_are_added_to_a_table_of_files(tmp_path: Path, spark: SparkSession, events: int) -> None:
+def test_new_columns_are_added_to_a_parquet_table(tmp_path: Path, spark: SparkSession, events: int) -> None:
     sinks = [ParquetSink(tmp_path, Origin("log", scope, "first")) for scope in ("one", "two")]
     sinks[0].store(place(0), Attempt("a"), spark.range(1), events)
     sinks[1].store(place(1), Attempt("b"), spark.range(1).select("id", fn.lit("x").alias("more")), events)
@@ -239,7 +241,7 @@ def test_new_columns_are_added_to_a_table_of_files(tmp_path: Path, spark: SparkS
     )
 
 
-def test_two_that_add_one_column_with_two_types_are_told_apart(tmp_path: Path, spark: SparkSession) -> None:
+def test_concurrent_additions_of_a_column_with_two_types_conflict(tmp_path: Path, spark: SparkSession) -> None:
     ParquetSink(tmp_path, Origin("log", "s", "first")).store(place(0), Attempt("a"), spark.range(1), 1)
 
     def add(number: int) -> int | TypeConflict:
@@ -257,7 +259,7 @@ def test_two_that_add_one_column_with_two_types_are_told_apart(tmp_path: Path, s
     assert len(read(ParquetSink(tmp_path, Origin("log", "s", "first")), spark)) == 4
 
 
-def test_a_table_that_another_program_made_has_the_types_of_its_files(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_table_of_another_program_has_the_types_of_its_files(tmp_path: Path, spark: SparkSession) -> None:
     spark.range(2).select(fn.col("id").cast("int"), fn.lit("x").alias("text")).write.parquet(str(tmp_path / "legs"))
     sink = ParquetSink(tmp_path, Origin("log", "s", "first"))
     with pytest.raises(TypeConflict, match="'id' is int in the table and bigint in the rows"):
@@ -271,7 +273,7 @@ def test_a_table_that_another_program_made_has_the_types_of_its_files(tmp_path: 
         sink.store(place(0, table="broken"), Attempt("a"), spark.range(1), 1)
 
 
-def test_a_table_that_was_moved_away_begins_anew(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_moved_table_is_created_again(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
     sink = opened()
     sink.store(place(0), Attempt("a"), spark.range(1), 1)
     (tmp_path / "legs").rename(tmp_path / "old")
@@ -282,7 +284,7 @@ def test_a_table_that_was_moved_away_begins_anew(opened: Open, spark: SparkSessi
 
 
 @SIZES
-def test_every_type_of_spark_is_read_by_every_reader(opened: Open, spark: SparkSession, events: int) -> None:
+def test_every_reader_reads_all_types_of_spark(opened: Open, spark: SparkSession, events: int) -> None:
     sink = opened()
     values = spark.range(2).select(
         fn.lit(True).alias("b"),
@@ -299,7 +301,7 @@ def test_every_type_of_spark_is_read_by_every_reader(opened: Open, spark: SparkS
     assert len(read(sink, spark)) == 4
 
 
-def test_a_table_of_another_log_is_refused_before_anything_is_written(opened: Open, spark: SparkSession) -> None:
+def test_a_table_of_another_log_is_refused_before_any_write(opened: Open, spark: SparkSession) -> None:
     opened().store(place(), Attempt("a"), spark.range(3), 3)
     other = opened(log="other")
     ran: list[object] = []
@@ -318,7 +320,7 @@ def test_a_table_of_another_log_is_refused_before_anything_is_written(opened: Op
     assert len(read(other, spark)) == 5
 
 
-def test_of_two_logs_that_begin_a_table_at_the_same_time_one_is_refused(opened: Open, spark: SparkSession) -> None:
+def test_only_one_of_several_logs_creates_a_table(opened: Open, spark: SparkSession) -> None:
     def store(log: str) -> int | RunConflict:
         try:
             return opened(log=log).store(place(), Attempt("a"), spark.range(2), 2)
@@ -331,7 +333,7 @@ def test_of_two_logs_that_begin_a_table_at_the_same_time_one_is_refused(opened: 
     assert len(read(opened(), spark)) == 2
 
 
-def test_a_table_that_is_ahead_of_the_database_is_found(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_ahead_of_a_restored_database_is_detected(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
     """Store 13: a database that was restored from a backup."""
     sink = opened()
     origin = Origin("log", "flights", "first")
@@ -364,7 +366,7 @@ def test_a_table_that_is_ahead_of_the_database_is_found(opened: Open, spark: Spa
         check(100)
 
 
-def test_a_run_that_failed_is_made_again_beside_later_runs(opened: Open, spark: SparkSession) -> None:
+def test_a_failed_run_is_stored_after_later_runs(opened: Open, spark: SparkSession) -> None:
     """The report of its dead letter was lost with its driver."""
     opened().store(place(2), Attempt("b"), spark.range(2), 2)
     assert opened().stored(place(1), "a") is None
@@ -377,9 +379,7 @@ def test_a_run_that_failed_is_made_again_beside_later_runs(opened: Open, spark: 
 
 @SIZES
 @pytest.mark.slow
-def test_a_driver_that_was_paused_before_its_commit_stores_nothing_after_another_gave_the_run_up(
-    opened: Open, spark: SparkSession, events: int
-) -> None:
+def test_a_driver_paused_before_its_commit_cannot_store_an_abandoned_run(opened: Open, spark: SparkSession, events: int) -> None:
     """The other driver finds no rows in the table and reports a dead letter: rows that came after that would double its events."""
     opened().store(place(0), Attempt("a"), spark.range(1), events)
 

@@ -1,4 +1,4 @@
-"""`headrace audit --tables` against a real api and tables that real sinks wrote: each fault is seen, and nothing else is."""
+"""`headrace audit --tables` on a real API server and tables of real sinks: it reports each fault and no false one."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def files(driver: Driver, table: str = "legs") -> Sequence[Path]:
     return sorted((driver.tables / table).glob("*.parquet"))
 
 
-def test_a_clean_project_says_so(driver: Driver) -> None:
+def test_an_audit_of_complete_tables_is_clean(driver: Driver) -> None:
     ran = CliRunner().invoke(app, ["audit", "--tables", "tables"])
     assert ran.exit_code == 0, (ran.output, ran.exception)
     assert "events 1 to 30 checked" in ran.stdout
@@ -206,7 +206,7 @@ def test_a_clean_project_says_so(driver: Driver) -> None:
     assert events == [("legs", 30, 30, 0), ("delays", 30, 30, 0), ("notes", 7, 7, 0)]
 
 
-def test_a_deleted_file_is_named_with_its_run(driver: Driver) -> None:
+def test_a_deleted_file_is_reported_with_its_run(driver: Driver) -> None:
     files(driver)[2].unlink()
     [(kind, what)] = problems(driver)
     assert kind == "missing"
@@ -217,12 +217,12 @@ def test_a_deleted_file_is_named_with_its_run(driver: Driver) -> None:
     assert "not clean: No table has" in ran.stderr
 
 
-def test_a_table_that_is_gone_is_all_its_runs(driver: Driver) -> None:
+def test_a_deleted_table_is_reported_as_all_its_runs(driver: Driver) -> None:
     shutil.rmtree(driver.tables / "delays")
     assert [kind for kind, _ in problems(driver)] == ["missing"] * 3
 
 
-def test_a_doubled_file_is_seen_in_any_table(driver: Driver) -> None:
+def test_a_duplicated_file_is_reported_in_any_table(driver: Driver) -> None:
     first = files(driver)[0]
     shutil.copy(first, first.with_name("copy.parquet"))
     (driver.tables / "other" / "part=1").mkdir(parents=True)
@@ -233,7 +233,7 @@ def test_a_doubled_file_is_seen_in_any_table(driver: Driver) -> None:
     assert "again.parquet" in found[1][1]
 
 
-def test_a_foreign_file_is_named(driver: Driver) -> None:
+def test_a_foreign_file_is_reported(driver: Driver) -> None:
     pq.write_table(pa.table({"id": [1, 2]}), driver.tables / "legs" / "mine.parquet")
     pq.write_table(pa.table({"id": [1]}), driver.tables / "legs" / "_hidden.parquet")
     from deltalake import write_deltalake
@@ -246,7 +246,7 @@ def test_a_foreign_file_is_named(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 3, -4])
-def test_a_truncated_file_is_named_with_the_run_that_it_was(driver: Driver, keep: int) -> None:
+def test_a_truncated_file_is_reported_with_its_run(driver: Driver, keep: int) -> None:
     path = files(driver)[0]
     path.write_bytes(path.read_bytes()[:keep])
     found = problems(driver)
@@ -254,7 +254,7 @@ def test_a_truncated_file_is_named_with_the_run_that_it_was(driver: Driver, keep
     assert str(path) in found[0][1]
 
 
-def test_a_file_with_other_rows_is_seen(driver: Driver) -> None:
+def test_a_file_with_other_rows_is_reported(driver: Driver) -> None:
     path = files(driver)[0]
     table = pq.read_table(path)
     pq.write_table(table.slice(1), path)
@@ -263,7 +263,7 @@ def test_a_file_with_other_rows_is_seen(driver: Driver) -> None:
     assert "has 4 rows, and the run" in what
 
 
-def test_a_delta_table_that_lost_a_file_or_a_commit_is_seen(driver: Driver) -> None:
+def test_a_lost_file_or_commit_of_a_delta_table_is_reported(driver: Driver) -> None:
     data = min((driver.tables / "delays").glob("*.parquet"))
     data.unlink()
     [(kind, what)] = problems(driver)
@@ -285,7 +285,7 @@ def test_an_optimized_delta_table_is_clean(driver: Driver) -> None:
     assert audited(driver).clean
 
 
-def test_runs_that_are_older_than_the_history_of_a_delta_table_are_counted(driver: Driver) -> None:
+def test_runs_older_than_the_history_of_a_delta_table_are_counted_as_unverified(driver: Driver) -> None:
     from deltalake import DeltaTable
 
     driver.run(31, ("delays", [(31, 31)], ""), ("legs", [(31, 31)], ""))
@@ -296,7 +296,7 @@ def test_runs_that_are_older_than_the_history_of_a_delta_table_are_counted(drive
     assert (found.clean, found.unverified) == (True, 3)
 
 
-def test_a_run_that_the_api_has_lost_is_a_file_without_a_run_and_events_in_no_run(driver: Driver) -> None:
+def test_a_run_missing_in_the_database_is_reported_with_its_file_and_events(driver: Driver) -> None:
     lost = driver._id("legs", "1", 2, 1)
     change(driver.api, delete(runs).where(runs.c.run_id == lost), delete(run_totals))
     found = problems(driver)
@@ -305,7 +305,7 @@ def test_a_run_that_the_api_has_lost_is_a_file_without_a_run_and_events_in_no_ru
     assert found[1][1] == "5 events (16-20) are in no run of the pipeline 'legs'."
 
 
-def test_an_event_that_no_run_took_is_named(driver: Driver) -> None:
+def test_an_event_in_no_run_is_reported(driver: Driver) -> None:
     driver.run(40, ("legs", [(31, 34), (36, 40)], ""), ("delays", [(31, 40)], ""), ("notes", [(32, 32), (36, 36)], ""))
     found = problems(driver)
     assert found == [
@@ -315,12 +315,12 @@ def test_an_event_that_no_run_took_is_named(driver: Driver) -> None:
     assert problems(driver, "--from", "36") == found[1:]
 
 
-def test_an_event_that_two_runs_took_is_named(driver: Driver) -> None:
+def test_an_event_in_two_runs_is_reported(driver: Driver) -> None:
     driver.run(32, ("legs", [(30, 32)], ""), ("delays", [(31, 32)], ""), ("notes", [(32, 32)], ""))
     assert problems(driver) == [("doubled", "The event 30 is in two runs or more of the pipeline 'legs'.")]
 
 
-def test_what_waits_is_held_or_open_is_on_its_way(driver: Driver) -> None:
+def test_waiting_held_and_open_events_are_not_missing(driver: Driver) -> None:
     driver.run(34, ("legs", [(31, 32)], ""), ("delays", [(31, 31)], ""), ("notes", [(32, 32)], ""), waiting=2, report=ScopeReport(held=1))
     found = audited(driver)
     assert (found.clean, found.exact) == (True, False)
@@ -349,7 +349,7 @@ def test_events_of_dead_letters_are_accounted_for_in_any_state(driver: Driver) -
     assert audited(driver).clean
 
 
-def test_a_run_that_another_attempt_stored_is_the_run(driver: Driver) -> None:
+def test_rows_of_an_earlier_attempt_match_the_run(driver: Driver) -> None:
     driver.plan(32, ("legs", [(31, 32)], "x"), ("delays", [(31, 32)], ""), ("notes", [(32, 32)], ""))
     assert driver.store("legs", [(31, 32)], "x", attempt=1) == 2
     driver.report(0, "legs", [(31, 32)], "x", 2, attempt=2)
@@ -358,7 +358,7 @@ def test_a_run_that_another_attempt_stored_is_the_run(driver: Driver) -> None:
     assert audited(driver).clean
 
 
-def test_tables_that_others_write_too_are_told_apart(driver: Driver) -> None:
+def test_files_of_other_scopes_and_incarnations_are_counted_separately(driver: Driver) -> None:
     for other in ({"scope": "trains"}, {"incarnation": "0" * 32}):
         origin = {"log": driver.lease.log, "scope": "flights", "incarnation": driver.lease.incarnation} | other
         sinks = open_sinks(driver.project.pipelines.values(), driver.tables, Origin(**origin))
@@ -369,7 +369,7 @@ def test_tables_that_others_write_too_are_told_apart(driver: Driver) -> None:
     assert [(one.table, one.other_scopes, one.older) for one in found.tables] == [("delays", 1, 1), ("legs", 1, 1)]
 
 
-def test_after_a_reset_the_scope_is_audited_from_its_new_beginning(driver: Driver) -> None:
+def test_a_reset_scope_is_audited_from_its_new_beginning(driver: Driver) -> None:
     driver.client.complete(CompleteJob(state="succeeded"))
     driver.api.store.scopes.reset("flights", 21)
     driver.client.register(registration("pipeline"))
@@ -380,7 +380,7 @@ def test_after_a_reset_the_scope_is_audited_from_its_new_beginning(driver: Drive
     assert [problem.what for problem in found.problems] == ["The event 40 is in no run of the pipeline 'legs'."]
 
 
-def test_what_retention_has_deleted_is_counted_and_not_checked(driver: Driver) -> None:
+def test_files_of_pruned_runs_are_counted_and_not_checked(driver: Driver) -> None:
     change(driver.api, delete(runs).where(runs.c.batch < 3))
     found = audited(driver)
     assert found.clean
@@ -388,7 +388,7 @@ def test_what_retention_has_deleted_is_counted_and_not_checked(driver: Driver) -
     assert {one.table: (one.matched, one.older) for one in found.tables} == {"legs": (2, 4), "delays": (1, 2)}
 
 
-def test_without_a_scope_or_a_folder_it_says_so(driver: Driver) -> None:
+def test_an_audit_of_a_missing_folder_or_scope_is_an_error(driver: Driver) -> None:
     ran = CliRunner().invoke(app, ["audit", "--tables", str(driver.home / "none")])
     assert "There is no folder" in str(ran.exception)
     (driver.home / "project.py").write_text(PROJECT.replace('"flights"', '"trains"'))
@@ -412,7 +412,7 @@ def windows(events):
 """
 
 
-def test_after_a_real_driver_each_event_that_waits_or_is_held_is_known(
+def test_the_audit_after_a_real_driver_knows_waiting_and_held_events(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "project.py").write_text(WINDOWED)
@@ -466,7 +466,7 @@ def late(events):
 """
 
 
-def test_a_redriven_letter_and_a_late_firing_are_no_problems(
+def test_a_redriven_dead_letter_and_a_late_firing_are_clean(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "project.py").write_text(MENDED)

@@ -1,4 +1,4 @@
-"""A table knows the log that it is of: a driver whose database is another one stores nothing in it."""
+"""A table has the identity of its event log: a driver with another database stores nothing in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 @pytest.mark.parametrize("way", ["reset", "trim"])
-def test_a_driver_of_a_restored_database_is_refused_until_the_tables_fit(spark: SparkSession, tmp_path: Path, way: str) -> None:
+def test_a_driver_of_a_restored_database_is_refused_until_the_tables_match(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """Store 13. Each way of the guide goes on, with each row once."""
     project = Project("flights")
 
@@ -80,7 +80,7 @@ def is_stored(options: PipelineOptions, id: str) -> bool:
     return id in [row["id"] for row in table(options, "legs")]
 
 
-def test_a_driver_of_a_new_database_is_refused_until_its_operator_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_driver_of_a_new_database_is_refused_until_its_operator_adopts_the_tables(spark: SparkSession, tmp_path: Path) -> None:
     project = Project("flights")
 
     @project.pipeline(on="legs.*", table="legs", payload="n long")

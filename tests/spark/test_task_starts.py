@@ -1,4 +1,4 @@
-"""A pipeline starts task runs: once for each batch and arguments, also when the batch comes again."""
+"""A pipeline starts task runs once for each batch and arguments, even if the batch is repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 @pytest.mark.slow
-def test_a_batch_that_comes_again_starts_nothing_again(api: Api, home: Path, spark: SparkSession) -> None:
+def test_a_repeated_batch_starts_no_second_task_run(api: Api, home: Path, spark: SparkSession) -> None:
     project = Project("flights")
 
     @project.task()

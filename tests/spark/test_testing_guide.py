@@ -1,4 +1,4 @@
-"""The guides on tests and triggers: their files are written as they are, and pytest runs them."""
+"""The guides on tests and triggers: pytest runs their files unchanged."""
 
 from __future__ import annotations
 
