@@ -1,4 +1,4 @@
-"""A triggerer polls an upstream that an installed distribution declares, beside one that does not load."""
+"""A triggerer polls an upstream of an installed distribution while another installed upstream cannot be loaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def install(site: Path, name: str, entry: str, **modules: str) -> None:
         (site / f"{module}.py").write_text(text)
 
 
-def test_a_triggerer_polls_an_installed_upstream_and_a_broken_one_affects_nothing(tmp_path: Path) -> None:
+def test_a_broken_installed_upstream_does_not_affect_other_upstreams(tmp_path: Path) -> None:
     site = tmp_path / "site-packages"
     install(site, "headrace-outbox", "outbox = outbox_upstream:OutboxTable", outbox_upstream=UPSTREAM)
     install(site, "headrace-broken", "broken = broken_upstream:Broken", broken_upstream="import no_such_module")

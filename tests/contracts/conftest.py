@@ -1,4 +1,4 @@
-"""A store on each database, by a clock that moves when it is told to."""
+"""A store on each database, with a clock that moves only on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run: starting one costs more than most tests."""
+"""One Spark session for the whole test run, because its start costs more than most tests."""
 
 from __future__ import annotations
 

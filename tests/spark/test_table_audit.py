@@ -412,7 +412,7 @@ def windows(events):
 """
 
 
-def test_the_audit_after_a_real_driver_knows_waiting_and_held_events(
+def test_the_audit_after_a_real_driver_accounts_for_waiting_and_held_events(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "project.py").write_text(WINDOWED)
@@ -466,7 +466,7 @@ def late(events):
 """
 
 
-def test_a_redriven_dead_letter_and_a_late_firing_are_clean(
+def test_the_audit_is_clean_after_a_redrive_and_a_late_firing(
     api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "project.py").write_text(MENDED)

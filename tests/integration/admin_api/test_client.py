@@ -67,6 +67,6 @@ def test_the_list_of_pipeline_runs_has_the_requested_length(api: Api) -> None:
         assert [len(client.get(calls.LIST_RUNS, {"limit": limit})["runs"]) for limit in (20, 150, 1_000)] == [20, 150, 150]
 
 
-def test_a_missing_api_is_unavailable() -> None:
+def test_an_unreachable_api_server_is_unavailable() -> None:
     with AdminClient("http://127.0.0.1:1") as client, pytest.raises(ApiUnavailable):
         client.get(calls.GET_STATUS)

@@ -208,7 +208,7 @@ def test_removing_a_webhook_during_its_delivery_does_not_delay_other_webhooks(
     assert api.store.background.alerts() == []
 
 
-def test_events_for_a_new_webhook_are_never_sent_to_the_url_of_a_removed_one(
+def test_events_for_a_new_webhook_are_not_sent_to_the_previous_url(
     scene: tuple[Api, Receiver, Holder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, removed, owner = scene

@@ -1,4 +1,4 @@
-"""Every metric that a guide names is one that `/metrics` shows."""
+"""`/metrics` has every metric that a guide names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAPI of the execution API equals its recorded contract; OpenAPI of the admin API describes nothing else."""
+"""The OpenAPI document of the execution API equals its recorded contract; that of the admin API has only its own calls."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ async def test_waits_from_a_clock_in_the_future_are_corrected_in_slices(kind: st
 
 @pytest.mark.parametrize("slices", [pytest.param(0, marks=pytest.mark.slow), 4])
 @pytest.mark.slow
-async def test_a_kill_between_two_slices_loses_nothing(kind: str, slices: int, tmp_path: Path) -> None:
+async def test_a_kill_between_two_slices_loses_no_event(kind: str, slices: int, tmp_path: Path) -> None:
     url = url_of(kind, tmp_path)
     command = [sys.executable, "-m", "support.ordering.release_process", url, "own", f"{FOLLOWERS}", f"{slices}"]
     killed = await asyncio.create_subprocess_exec(*command, cwd=Path(__file__).parents[2])

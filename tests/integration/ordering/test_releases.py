@@ -30,7 +30,7 @@ MORE = (("waiting", 0), ("blocked", 0), ("blocked", 9), ("cycle", 0), ("turned",
 @pytest.mark.parametrize(("state", "slices"), [*SLICES, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE)])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 @pytest.mark.slow
-def test_a_kill_between_two_slices_loses_nothing(
+def test_a_kill_between_two_slices_loses_no_event(
     kind: str, state: str, slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "RELEASED_EVENTS", SLICE)

@@ -134,7 +134,7 @@ def test_downtime_adds_at_most_a_day_to_the_age(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_age_marks_are_pruned_after_twice_the_retention(store: Store, clock: TurnedClock) -> None:
+def test_age_marks_are_pruned_after_four_times_the_retention(store: Store, clock: TurnedClock) -> None:
     for _ in range(5):
         Pruner(store, 0.5).prune()
     assert count(store, age_marks) == 1, "no two of one minute"

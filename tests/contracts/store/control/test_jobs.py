@@ -125,7 +125,7 @@ def test_downtime_of_the_api_server_does_not_count_as_silence(tmp_path: Path) ->
         assert second.load() == {}
 
 
-def test_the_next_incarnation_of_a_job_replaces_the_previous_one_immediately(store: Store) -> None:
+def test_a_job_is_replaced_immediately_by_its_next_incarnation(store: Store) -> None:
     killed = registration()
     first = store.jobs.register(killed)
     store.projects.declare(first.id, "flights", declaration("first"))

@@ -1,4 +1,4 @@
-"""The contract of projects: two projects on one database do not see each other's triggers."""
+"""The contract of projects: two projects on one database cannot read each other's triggers."""
 
 from __future__ import annotations
 

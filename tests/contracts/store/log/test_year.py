@@ -21,7 +21,7 @@ BOUNDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DATABASES)
-def test_sizes_do_not_grow_after_the_retention(kind: str, tmp_path: Path) -> None:
+def test_sizes_do_not_grow_after_the_retention_period(kind: str, tmp_path: Path) -> None:
     shape = Shape(files=4, lines=3, line_bytes=100, runs=700, live=40, waiting=20, retention=1)
     days = list(Year(database_url(kind, tmp_path), tmp_path, shape).days(DAYS))
     early, late = days[steady_from(shape)], days[-1]
