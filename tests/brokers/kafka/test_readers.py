@@ -84,3 +84,19 @@ async def test_a_rebalance_repeats_no_position_and_keeps_a_floor(topic: KafkaTop
     async with reading(topic.producer()) as stream:
         again = await stream.take(8)
         assert [raw.data for raw, _ in again] == [*numbers(4, 10), *numbers(12, 14)]
+
+
+async def test_a_group_of_the_new_protocol_is_read_and_committed(topic: KafkaTopic) -> None:
+    topic.set_connection(topic.server.address, group_protocol="consumer")
+    topic.send(numbers(0, 100))
+    async with reading(topic.producer()) as stream:
+        items = await stream.take(100)
+        await stream.advance(items[:30])
+        topic.server.add_partitions(topic.name, 2)
+        topic.send(numbers(100, 102), 1)
+        assert [raw.data for raw, _ in await stream.take(2)] == numbers(100, 102)
+    async with reading(topic.producer()) as stream:
+        again = await stream.take(72)
+        assert sorted(raw.value["n"] for raw, _ in again) == list(range(30, 102))
+        await stream.advance(again)
+        assert [topic.committed(number) for number in (0, 1)] == [100, 2]
