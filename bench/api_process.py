@@ -22,39 +22,39 @@ KEY: Final = "the-benchmarks-key-of-32-characters-"
 
 
 class Api(NamedTuple):
-    """A running api."""
+    """A running API server."""
 
     url: str
     pid: int
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
+    """Return a free port of the loopback interface."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port
 
 
 def clean_environment(**settings: str) -> dict[str, str]:
-    """Return the environment with these settings of Headrace's and no others: whoever runs this must not be measured on their database."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    return kept | {f"HEADRACE_{name.upper()}": value for name, value in settings.items()}
+    """Return the environment with only these settings of Headrace, so that a benchmark never uses the database of its user."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    return environment | {f"HEADRACE_{name.upper()}": value for name, value in settings.items()}
 
 
 @asynccontextmanager
 async def api_process(home: Path, **settings: str) -> AsyncIterator[Api]:
-    """Run `headrace api` on `home`; give it once it answers."""
+    """Run `headrace api` in the folder `home`; yield it when it responds."""
     port = free_port()
-    given = {"home": str(home), "host": "127.0.0.1", "port": str(port), "key": KEY, "log_level": "warning", **settings}
-    async with process("-m", "headrace", "api", cwd=home, env=clean_environment(**given)) as running:
+    variables = {"home": str(home), "host": "127.0.0.1", "port": str(port), "key": KEY, "log_level": "warning", **settings}
+    async with process("-m", "headrace", "api", cwd=home, env=clean_environment(**variables)) as running:
         url = f"http://127.0.0.1:{port}"
-        await answers(f"{url}/healthz", running)
+        await wait_for_response(f"{url}/healthz", running)
         yield Api(url, running.pid)
 
 
 @asynccontextmanager
 async def process(*arguments: str, cwd: Path, env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run Python with these arguments, and stop it at the end."""
+    """Run Python with these arguments; terminate the process at the end."""
     running = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=cwd, env=env, stdout=sys.stderr)
     try:
         yield running
@@ -64,8 +64,8 @@ async def process(*arguments: str, cwd: Path, env: dict[str, str]) -> AsyncItera
         await running.wait()
 
 
-async def answers(url: str, running: asyncio.subprocess.Process) -> None:
-    """Wait until `url` answers; nobody tells when a socket begins to listen."""
+async def wait_for_response(url: str, running: asyncio.subprocess.Process) -> None:
+    """Poll `url` until it responds with success. Exit if the process ends before."""
     async with asyncio.timeout(60), httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
         while running.returncode is None:
             try:
@@ -74,27 +74,27 @@ async def answers(url: str, running: asyncio.subprocess.Process) -> None:
             except httpx.TransportError:
                 pass
             await asyncio.sleep(0.05)
-    raise SystemExit("A process of the benchmark does not start; what it said stands above.")
+    raise SystemExit("A process of the benchmark does not start. Its output is above.")
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time that a process has used."""
+    """Return the processor time of a process, in seconds."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
 def all_processor_seconds() -> float:
-    """Return the processor time of this process and of all that it started and that live."""
+    """Return the processor time of this process and its running children, in seconds."""
     me = psutil.Process()
     total = 0.0
     for each in [me, *me.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):  # a Python worker of Spark's may end just now; its parent counts it then
+        with suppress(psutil.NoSuchProcess):  # a Python worker of Spark has ended; its parent includes its time
             total += processor_seconds(each.pid)
     return total
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on."""
+    """Return the properties of the machine that affect the figures."""
     return {
         "processor": _processor(),
         "processors": os.cpu_count(),
@@ -105,18 +105,18 @@ def machine() -> dict[str, Any]:
 
 
 def load() -> float:
-    """Return the machine's load of the last minute."""
+    """Return the load average of the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def commit() -> str | None:
-    """Return the commit that is measured."""
-    told = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or None
+    """Return the measured commit, or None outside a git repository."""
+    result = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or None
 
 
 def commit_ms(folder: Path) -> float:
-    """Return the milliseconds that making a small write durable takes here, the median of many."""
+    """Return the median time to make a write of 4 KiB durable in a folder, in milliseconds."""
     took = []
     with (folder / "probe").open("wb") as file:
         for _ in range(50):

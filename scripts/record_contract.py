@@ -25,10 +25,10 @@ def contract(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_prose(value: Any) -> Any:
-    """Return `value` without prose, and with the names of required fields sorted: their order means nothing."""
+    """Return `value` without prose, and with the names of required fields sorted: their order has no meaning."""
     if isinstance(value, dict):
-        kept = {key: _without_prose(each) for key, each in value.items() if key not in PROSE or isinstance(each, dict)}
-        return {key: sorted(each) if key == "required" and isinstance(each, list) else each for key, each in kept.items()}
+        result = {key: _without_prose(each) for key, each in value.items() if key not in PROSE or isinstance(each, dict)}
+        return {key: sorted(each) if key == "required" and isinstance(each, list) else each for key, each in result.items()}
     return [_without_prose(each) for each in value] if isinstance(value, list) else value
 
 

@@ -1,7 +1,7 @@
 """Simulate days of files, events and task runs at full rate, with retention after each, and compare the first week with the last.
 
-Files go through the real Directory, manager and uploader into the store, without HTTP; ages are injected by turning the store's clock. Of
-Of the runs, some go through every call, the others are inserted as rows of the same shape. A figure that grows makes the exit code 1.
+Files pass the real Directory, manager and uploader into the store, without HTTP. The script advances the clock of the store. Some of the
+task runs execute every call; the others are inserted as rows with the same columns. The exit code is 1 if a figure grows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SLACK = {
     "rows: subscriber sets": 200.0,  # they are merged in bulk
     "rows: triggers": 50.0,
 }
-"""What a figure may differ by from week to week, beyond GROWTH."""
+"""Allowed increase of a figure between the weeks, in addition to GROWTH."""
 
 
 def main() -> int:
@@ -68,19 +68,19 @@ def _database(kind: str, home: Path) -> str:
 
 def _progress(day: Day) -> None:
     parts = "  ".join(f"{name} {took:.1f} s" for name, took in day.pace.items())
-    longest = max(day.retention, default=Step(0, 0, "none"))
-    kept = f"{day.figures['disk MB']:,.0f} MB  {day.figures['resident MB']:,.0f} MB resident"
+    slowest = max(day.retention, default=Step(0, 0, "none"))
+    size = f"{day.figures['disk MB']:,.0f} MB  {day.figures['resident MB']:,.0f} MB resident"
     spent = sum(step.wall for step in day.retention)
-    print(f"day {day.number + 1:4}  {kept}  {parts}  retention {spent:.1f} s, longest {longest.wall * 1000:.0f} ms", flush=True)
+    print(f"day {day.number + 1:4}  {size}  {parts}  retention {spent:.1f} s, longest {slowest.wall * 1000:.0f} ms", flush=True)
 
 
 def _paces(days: Sequence[Day], shape: Shape) -> None:
     if shape.files:
         took = fmean(day.pace["files"] for day in days)
         files, events = shape.files / took, shape.files * shape.lines / took
-        print(f"\n{files:,.0f} files/s, {events:,.0f} events/s; needed {shape.files / 86_400:.2f} files/s")
+        print(f"\n{files:,.0f} files/s, {events:,.0f} events/s; required {shape.files / 86_400:.2f} files/s")
     live = fmean(day.pace["live runs"] for day in days)
-    print(f"{shape.live / live:,.0f} task runs/s through every call; needed {shape.runs / 86_400:.1f}/s")
+    print(f"{shape.live / live:,.0f} task runs/s with every call; required {shape.runs / 86_400:.1f}/s")
     for name in ("opening of the store", "opening of the folder"):
         opened = [day.pace[name] for day in days if name in day.pace]
         print(f"{name}, by week: {'  '.join(f'{took * 1000:.0f} ms' for took in opened)}")
@@ -90,22 +90,22 @@ def _paces(days: Sequence[Day], shape: Shape) -> None:
 def _retention(days: Sequence[Day]) -> None:
     last = days[-1].retention
     spent = sum(step.wall for step in last)
-    print(f"retention, last day: {len(last):,} transactions, {spent:.1f} s, {spent + PAUSE_SECONDS * len(last):.0f} s with its rests")
+    print(f"retention, last day: {len(last):,} transactions, {spent:.1f} s, {spent + PAUSE_SECONDS * len(last):.0f} s with pauses")
     by_name: dict[str, list[Step]] = defaultdict(list)
     for step in sorted(chain.from_iterable(day.retention for day in days)):
         by_name[step.name].append(step)
     for name, steps in sorted(by_name.items()):
         p99 = steps[len(steps) * 99 // 100].wall * 1000
         processor = max(step.processor for step in steps) * 1000
-        longest = f"longest {steps[-1].wall * 1000:6.1f} ms (of them {processor:6.1f} ms at the most of this process's processor time)"
-        print(f"  {name:24} {len(steps):7,} transactions  p99 {p99:6.1f} ms  {longest}")
+        maximum = f"longest {steps[-1].wall * 1000:6.1f} ms (at most {processor:6.1f} ms of processor time of this process)"
+        print(f"  {name:24} {len(steps):7,} transactions  p99 {p99:6.1f} ms  {maximum}")
 
 
 def _grown(days: Sequence[Day], steady: int) -> list[str]:
-    """Print the figures of the first days after `steady` and of the last; return those that grow."""
+    """Print the figures of the first days after `steady` and of the last; return the names of growing figures."""
     width = min(WEEK, (len(days) - steady) // 2)
     if width < 1:
-        print(f"\nToo few days to compare: nothing is steady before day {steady + 1}.")
+        print(f"\nToo few days to compare: figures are not steady before day {steady + 1}.")
         return []
     first, last = days[steady : steady + width], days[-width:]
     print(f"\n{'figure':26} days {steady + 1}-{steady + width:<12} days {len(days) - width + 1}-{len(days)}")
@@ -134,18 +134,18 @@ def _shape(arguments: argparse.Namespace) -> Shape:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--database", choices=DATABASES, default="sqlite")
-    parser.add_argument("--folder", type=Path, help="where the database and the folder are put (default: the system's for temporary files)")
+    parser.add_argument("--database", choices=DATABASES, default="sqlite", help="database (%(default)s)")
+    parser.add_argument("--folder", type=Path, help="folder for the database and the files (default: the temporary folder of the system)")
     numbers = {
         "days": (14, "days to simulate"),
-        "files-per-day": (10_000, "files that a folder gets each day"),
-        "events-per-file": (10, "lines of a file"),
-        "bytes-per-day": (1_000_000_000, "bytes of all files of a day"),
-        "runs-per-day": (864_000, "task runs that end each day"),
-        "live-runs": (500, "how many of them go through every call"),
-        "waiting-runs": (200, "how many of these wait at any time"),
-        "retention-days": (1, "days for which what has ended is kept"),
-        "seed": (1, "of what is made at random"),
+        "files-per-day": (10_000, "files per day"),
+        "events-per-file": (10, "events per file, one per line"),
+        "bytes-per-day": (1_000_000_000, "bytes of all files per day"),
+        "runs-per-day": (864_000, "task runs that end per day"),
+        "live-runs": (500, "task runs per day that execute every call"),
+        "waiting-runs": (200, "number of these that wait at any time"),
+        "retention-days": (1, "retention of ended task runs in days"),
+        "seed": (1, "seed of all random choices"),
     }
     for name, (default, words) in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{words} ({default:,})")

@@ -1,6 +1,6 @@
 """Inject faults into three triggerers and two API servers on PostgreSQL, with 500 triggers on 20 streams. The seed determines the faults.
 
-Stops at the first run that loses, repeats or mixes anything, and prints what runs it again.
+Stops at the first run with a lost, repeated or misassigned event, and prints the command that repeats it.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from support.chaos.run import chaos
 
 def main() -> int:
     """Run the requested runs; return 0 if no event was lost or repeated."""
-    asked = _arguments()
+    options = _arguments()
     shape = Shape(
-        postgresql=asked.database == "postgresql",
-        apis=2 if asked.database == "postgresql" else 1,
-        seconds=asked.seconds,
-        gap=asked.gap,
-        messages=asked.messages,
+        postgresql=options.database == "postgresql",
+        apis=2 if options.database == "postgresql" else 1,
+        seconds=options.seconds,
+        gap=options.gap,
+        messages=options.messages,
         clocks=clock_library() is not None,
     )
     if not shape.clocks:
         print("clock faults are skipped: Debian's libfaketime is not installed", flush=True)
-    chance = random.Random(asked.seed)
-    for number in range(asked.runs):
-        seed = asked.seed if number == 0 else chance.randrange(1, 10**9)
-        if not one_run(shape, seed, asked.keep):
+    generator = random.Random(options.seed)
+    for number in range(options.runs):
+        seed = options.seed if number == 0 else generator.randrange(1, 10**9)
+        if not one_run(shape, seed, options.keep):
             return 1
     print("soak-control: no event lost or repeated", flush=True)
     return 0
 
 
 def one_run(shape: Shape, seed: int, keep: bool) -> bool:
-    """Do one run and say how it went; what it left behind stays only if it failed."""
+    """Execute one run and print the result. Delete its files unless it failed."""
     folder = Path(mkdtemp(prefix="headrace-chaos-"))
-    again = f"scripts/soak_control.py --seed {seed} --seconds {shape.seconds:g} --gap {shape.gap:g} --messages {shape.messages:g}"
-    again += "" if shape.postgresql else " --database sqlite"
-    print(f"--- {again}", flush=True)
+    command = f"scripts/soak_control.py --seed {seed} --seconds {shape.seconds:g} --gap {shape.gap:g} --messages {shape.messages:g}"
+    command += "" if shape.postgresql else " --database sqlite"
+    print(f"--- {command}", flush=True)
     began = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.1f}  {text}", flush=True)
 
     try:
-        told = chaos(folder, shape, seed, say)
+        result = chaos(folder, shape, seed, say)
     except (AssertionError, OSError):
         traceback.print_exc()
-        print(f"FAILED in {time.monotonic() - began:.0f} s; files in {folder}; to repeat: {again}", flush=True)
+        print(f"FAILED in {time.monotonic() - began:.0f} s; files in {folder}; to repeat: {command}", flush=True)
         return False
-    print(f"held in {time.monotonic() - began:.0f} s: {json.dumps(told)}", flush=True)
+    print(f"passed in {time.monotonic() - began:.0f} s: {json.dumps(result)}", flush=True)
     if not keep:
         shutil.rmtree(folder)
     return True
@@ -78,12 +78,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--keep", action="store_true", help="do not delete the folder of a successful run")
     parser.add_argument("--plan", action="store_true", help="only print the plan")
-    asked = parser.parse_args()
-    if asked.plan:
-        shape = Shape(postgresql=asked.database == "postgresql", seconds=asked.seconds, gap=asked.gap)
-        print("\n".join(map(str, plan(asked.seed, shape))))
+    options = parser.parse_args()
+    if options.plan:
+        shape = Shape(postgresql=options.database == "postgresql", seconds=options.seconds, gap=options.gap)
+        print("\n".join(map(str, plan(options.seed, shape))))
         raise SystemExit(0)
-    return asked
+    return options
 
 
 if __name__ == "__main__":

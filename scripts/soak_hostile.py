@@ -1,6 +1,6 @@
-"""Odd raw events, file names, triggers and producers beside innocent triggers, which lose nothing and get nothing twice or late.
+"""Run malformed raw events, file names, triggers and producers beside healthy triggers, which must get each event once and in time.
 
-Prints what runs it again; what a failure left behind stays.
+Print the command that repeats the run. After a failure, do not delete the files.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ def main() -> int:
     parser.add_argument("--producers", type=int, default=40, help="number of concurrent malformed producers")
     parser.add_argument("--rate", type=float, default=3.0, help="malformed inputs per second")
     parser.add_argument("--folder", type=Path, default=None, help="working folder; default: a temporary folder")
-    asked = parser.parse_args()
-    again = f"scripts/soak_hostile.py --seed {asked.seed} --minutes {asked.minutes:g} --producers {asked.producers} --rate {asked.rate:g}"
-    print(f"--- {again}", file=sys.stderr, flush=True)
+    options = parser.parse_args()
+    command = f"scripts/soak_hostile.py --seed {options.seed} --minutes {options.minutes:g}"
+    command += f" --producers {options.producers} --rate {options.rate:g}"
+    print(f"--- {command}", file=sys.stderr, flush=True)
     began = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.1f}  {text}", file=sys.stderr, flush=True)
 
-    folder: Path = asked.folder or Path(mkdtemp(prefix="headrace-soak-hostile-"))
+    folder: Path = options.folder or Path(mkdtemp(prefix="headrace-soak-hostile-"))
     folder.mkdir(parents=True, exist_ok=True)
-    shape = Shape(hostile=asked.minutes * 60, producers=asked.producers, each_second=asked.rate)
+    shape = Shape(hostile=options.minutes * 60, producers=options.producers, each_second=options.rate)
     try:
-        told = Soak(folder, shape, asked.seed, say).run()
+        result = Soak(folder, shape, options.seed, say).run()
     except AssertionError:
         traceback.print_exc()
-        print(f"FAILED, files in {folder}; to repeat: {again}", file=sys.stderr, flush=True)
+        print(f"FAILED, files in {folder}; to repeat: {command}", file=sys.stderr, flush=True)
         return 1
     shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(told, indent=2))
+    print(json.dumps(result, indent=2))
     return 0
 
 

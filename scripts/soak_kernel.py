@@ -24,10 +24,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=10_000, help="number of histories (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="seed of the first round; later rounds use the following numbers")
-    asked = parser.parse_args()
-    first = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
+    options = parser.parse_args()
+    first = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     done = 0
-    for number in range(first, first + -(-asked.histories // ROUND)):
+    for number in range(first, first + -(-options.histories // ROUND)):
         done += _round(number)
         print(f"seed {number}: {done:,} histories, no difference", flush=True)
 

@@ -33,17 +33,17 @@ SLICES: Final = (1, 2, 5, releases.RELEASED_EVENTS)
 
 def main() -> None:
     """Run the requested histories."""
-    asked = _arguments()
-    kinds = [asked.home] if asked.home else list(SHARES)
+    options = _arguments()
+    kinds = [options.home] if options.home else list(SHARES)
     total, begun = 0, monotonic()
-    with tempfile.TemporaryDirectory(prefix="soak-ordering-", dir=asked.dir) as folder:
+    with tempfile.TemporaryDirectory(prefix="soak-ordering-", dir=options.dir) as folder:
         scopes = SqlScopes(Path(folder))
         try:
             for kind in kinds:
-                number = 1 if asked.seed is not None else asked.histories if asked.home else asked.histories * SHARES[kind] // 100
-                first = asked.seed if asked.seed is not None else asked.first
+                number = 1 if options.seed is not None else options.histories if options.home else options.histories * SHARES[kind] // 100
+                first = options.seed if options.seed is not None else options.first
                 total += _soak(kind, scopes, first, number)
-                if asked.seed is None:
+                if options.seed is None:
                     _cases(kind, scopes)
         finally:
             scopes.close()
@@ -79,14 +79,16 @@ def _home(kind: str, scopes: SqlScopes, policy: DeliveryPolicy, lookback: int) -
 def _one(kind: str, scopes: SqlScopes, seed: int) -> None:
     """Run the history of one seed: twice for a store with claims, first with one worker and then with several workers that fail."""
     releases.RELEASED_EVENTS = SLICES[seed % len(SLICES)]  # type: ignore[misc]
-    chance = Random(seed)
-    most = chance.choice([6, 14, 14, 60])
+    generator = Random(seed)
+    max_events = generator.choice([6, 14, 14, 60])
     if kind == "kernel":
-        run(KernelHome(LOOKBACK), history(chance, most=most))
+        run(KernelHome(LOOKBACK), history(generator, most=max_events))
         return
     policy = replace(POLICY, dead="hold" if seed % 2 else "release")
-    run(Handling(_home(kind, scopes, policy, LOOKBACK)), history(chance, most=most))
-    SubscriberSet(_home(kind, scopes, policy, LOOKBACK), chance, workers=chance.randint(1, 4)).run(history(chance, most=most))
+    run(Handling(_home(kind, scopes, policy, LOOKBACK)), history(generator, most=max_events))
+    SubscriberSet(_home(kind, scopes, policy, LOOKBACK), generator, workers=generator.randint(1, 4)).run(
+        history(generator, most=max_events)
+    )
 
 
 def _arguments() -> argparse.Namespace:

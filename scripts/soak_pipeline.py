@@ -1,9 +1,9 @@
-"""A pipeline killed before, in and after its sink's commit, on a shuffled, duplicated and lossy feed; its tables must be exact.
+"""Kill a pipeline before, during and after the commit of its sink, on a shuffled, duplicated and lossy feed. The tables must be exact.
 
-With `--rivals 3`, three drivers fight for the scope meanwhile: paused, killed, cut off from the api, with wrong clocks.
-With `--power-cuts`, the tables lie in a file system of their own, which loses at each kill what was not synced (only as root).
+With `--rivals 3`, three drivers compete for the scope. They are paused, killed or disconnected from the API, or have wrong clocks.
+With `--power-cuts`, the tables are in a separate file system, which loses all unsynced data at each kill (only as root).
 
-Prints what runs a failure again; what it left behind stays.
+Print the command that repeats a failed run. After a failure, do not delete the files.
 """
 
 from __future__ import annotations
@@ -30,60 +30,62 @@ from support.pipelines.rivals import fight
 
 def main() -> int:
     """Run the soak test; return 0 if the tables are exact and the kills covered each phase often enough."""
-    asked = _arguments()
-    again = f"scripts/soak_pipeline.py --seed {asked.seed} --events {asked.events} --kills {asked.kills}"
-    again += f" --rivals {asked.rivals}" if asked.rivals else ""
-    again += " --power-cuts" if asked.power_cuts else ""
-    if asked.power_cuts and (lacking := missing()):
+    options = _arguments()
+    command = f"scripts/soak_pipeline.py --seed {options.seed} --events {options.events} --kills {options.kills}"
+    command += f" --rivals {options.rivals}" if options.rivals else ""
+    command += " --power-cuts" if options.power_cuts else ""
+    if options.power_cuts and (lacking := missing()):
         print(f"error: --power-cuts is not possible: {lacking}.", file=sys.stderr)
         return 2
-    print(f"--- {again}", file=sys.stderr, flush=True)
+    print(f"--- {command}", file=sys.stderr, flush=True)
     began = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.1f}  {text}", file=sys.stderr, flush=True)
 
-    folder: Path = asked.folder or Path(mkdtemp(prefix="headrace-soak-pipeline-"))
+    folder: Path = options.folder or Path(mkdtemp(prefix="headrace-soak-pipeline-"))
     folder.mkdir(parents=True, exist_ok=True)
-    shape = Shape(asked.events, asked.kills, ahead=max(1_000, min(50_000, asked.events // 40)), lookback=asked.lookback)
+    shape = Shape(options.events, options.kills, ahead=max(1_000, min(50_000, options.events // 40)), lookback=options.lookback)
     try:
-        if asked.rivals:
-            return _judge_rivals(asked, fight(folder, shape, asked.rivals, asked.seed, say), folder)
-        with Volume(folder / "tables") if asked.power_cuts else nullcontext() as volume:
-            told = soak(folder, shape, asked.seed, say, 60 * asked.minutes, volume)
+        if options.rivals:
+            return _judge_rivals(options, fight(folder, shape, options.rivals, options.seed, say), folder)
+        with Volume(folder / "tables") if options.power_cuts else nullcontext() as volume:
+            result = soak(folder, shape, options.seed, say, 60 * options.minutes, volume)
     except (AssertionError, OSError):
         traceback.print_exc()
-        print(f"FAILED, files in {folder}; to repeat: {again}", file=sys.stderr, flush=True)
+        print(f"FAILED, files in {folder}; to repeat: {command}", file=sys.stderr, flush=True)
         return 1
-    if told is None:
-        print(f"not finished; continue with: {again} --folder {folder}", file=sys.stderr, flush=True)
+    if result is None:
+        print(f"not finished; continue with: {command} --folder {folder}", file=sys.stderr, flush=True)
         return 75
     shutil.rmtree(folder)
-    if asked.json:
-        print(json.dumps(told, indent=2))
-    phases = told["phases"]
-    rare = [phase for phase in PHASES if phases[phase] < asked.kills // 4]
-    if told["kills"] < asked.kills or rare:
+    if options.json:
+        print(json.dumps(result, indent=2))
+    phases = result["phases"]
+    rare = [phase for phase in PHASES if phases[phase] < options.kills // 4]
+    if result["kills"] < options.kills or rare:
         print(f"soak-pipeline: the tables are exact, but too few kills hit: {phases}", file=sys.stderr, flush=True)
         return 1
     print(
-        f"soak-pipeline: {asked.events:,} events exact after {told['kills']} kills, {phases}, {told['marks']}", file=sys.stderr, flush=True
+        f"soak-pipeline: {options.events:,} events exact after {result['kills']} kills, {phases}, {result['marks']}",
+        file=sys.stderr,
+        flush=True,
     )
     return 0
 
 
-def _judge_rivals(asked: argparse.Namespace, told: dict[str, Any], folder: Path) -> int:
+def _judge_rivals(options: argparse.Namespace, result: dict[str, Any], folder: Path) -> int:
     """Return 0 if all faults happened."""
     shutil.rmtree(folder)
-    if asked.json:
-        print(json.dumps(told, indent=2))
-    happened = sum(told["faults"].values())
+    if options.json:
+        print(json.dumps(result, indent=2))
+    happened = sum(result["faults"].values())
     print(
-        f"soak-pipeline: {asked.events:,} events exact after {happened} faults of {asked.rivals} rivals: {told}",
+        f"soak-pipeline: {options.events:,} events exact after {happened} faults of {options.rivals} rivals: {result}",
         file=sys.stderr,
         flush=True,
     )
-    return 0 if happened == asked.kills else 1
+    return 0 if happened == options.kills else 1
 
 
 def _arguments() -> argparse.Namespace:

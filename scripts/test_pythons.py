@@ -1,6 +1,6 @@
 """Run the unit, contract and integration tests on other versions of Python: python scripts/test_pythons.py 3.12 3.13
 
-Each version that this machine has gets an environment of its own, `.venv-VERSION`, from the same lock. A missing one is named and skipped.
+Each installed version has its own environment, `.venv-VERSION`, from the same lock file. Missing versions are printed and skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(versions: list[str]) -> int:
             print(f"· Python {version} is not installed: its tests are skipped.", flush=True)
             continue
         print(f"· Python {version}: {', '.join(SUITES)} …", flush=True)
-        # Python 3.13 warns of an unclosed database when it is collected, in whichever test runs then: shown, and no failure of that test.
+        # Python 3.13 warns about an unclosed database at garbage collection, in an unrelated test: print the warning, do not fail the test
         lenient = ["-W", "default::pytest.PytestUnraisableExceptionWarning"]
         tests = ["-m", "pytest", "-q", *lenient, "-n", "4", "--dist", "loadgroup", "-m", "not (acceptance or slow or spark)", *SUITES]
         if subprocess.run([environment(version, python), *tests], cwd=ROOT, check=False).returncode != 0:
@@ -40,12 +40,12 @@ def main(versions: list[str]) -> int:
 def interpreter(version: str) -> str | None:
     """Return an installed interpreter of `version` that runs, from the path or from pyenv, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))]
-    # pyenv puts a `python3.13` into the path that fails unless that version is selected, so each is tried
-    ask = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    for python in filter(None, found):
-        told = subprocess.run([python, *ask], capture_output=True, text=True, check=False)
-        if told.stdout.strip() == version:
+    candidates = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))]
+    # pyenv puts a `python3.13` into the path that fails unless that version is selected, so the script tries each
+    query = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    for python in filter(None, candidates):
+        result = subprocess.run([python, *query], capture_output=True, text=True, check=False)
+        if result.stdout.strip() == version:
             return python
     return None
 
@@ -54,14 +54,16 @@ def environment(version: str, python: str) -> Path:
     """Create the environment of `version`, or update it if the lock has changed; return its interpreter."""
     folder = ROOT / f".venv-{version}"
     stamp, marker = hashlib.sha256(LOCK.read_bytes()).hexdigest(), folder / ".headrace-set-up"
-    made = folder / "bin" / "python"
+    interpreter_path = folder / "bin" / "python"
     if not (marker.is_file() and marker.read_text() == stamp):
         quiet = [str(UV), "--quiet"]
         subprocess.run([*quiet, "venv", "--clear", "--python", python, folder], check=True)
-        subprocess.run([*quiet, "pip", "sync", "--require-hashes", "--python", made, LOCK], check=True)
-        subprocess.run([*quiet, "pip", "install", "--python", made, "--no-deps", "--no-build-isolation", "--editable", ROOT], check=True)
+        subprocess.run([*quiet, "pip", "sync", "--require-hashes", "--python", interpreter_path, LOCK], check=True)
+        subprocess.run(
+            [*quiet, "pip", "install", "--python", interpreter_path, "--no-deps", "--no-build-isolation", "--editable", ROOT], check=True
+        )
         marker.write_text(stamp)
-    return made
+    return interpreter_path
 
 
 if __name__ == "__main__":

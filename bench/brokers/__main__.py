@@ -1,4 +1,4 @@
-"""Measures Kafka to stored and advanced, and prints JSON: python -m bench.brokers [--messages N] [--seconds S] [--only CASE ...]"""
+"""Measure Kafka to stored and advanced events, and print JSON: python -m bench.brokers [--messages N] [--seconds S] [--only CASE ...]"""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 async def _throughput(cluster: Cluster, case: Case, topic: str, messages: int) -> dict[str, Any]:
-    """Return the messages a second from the first to the last commit, and the processor time."""
+    """Return the messages per second from the first to the last commit, and the processor time."""
     cluster.create_topic(topic)
     await asyncio.to_thread(cluster.fill, topic, messages)
     async with _reader(cluster, case, topic) as pid:
@@ -84,7 +84,7 @@ async def _throughput(cluster: Cluster, case: Case, topic: str, messages: int) -
 
 
 async def _latency(cluster: Cluster, case: Case, topic: str, seconds: float) -> dict[str, Any]:
-    """Return the milliseconds from when a message was due to when its offset was committed, at RATE messages a second."""
+    """Return the milliseconds from the due time of a message to the commit of its offset, at RATE messages per second."""
     cluster.create_topic(topic)
     async with _reader(cluster, case, topic):
         observer = cluster.observer(topic)
@@ -137,14 +137,14 @@ async def _reader(cluster: Cluster, case: Case, topic: str) -> AsyncIterator[int
 
 
 def _seconds(pid: int) -> float:
-    """Return the processor time of a process and of those that it started."""
+    """Return the processor time of a process and of its children."""
     import psutil
 
     return sum(processor_seconds(one.pid) for one in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)))
 
 
 def say(text: str) -> None:
-    """Print the progress."""
+    """Print a progress message."""
     print(text, file=sys.stderr, flush=True)
 
 

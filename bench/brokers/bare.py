@@ -1,4 +1,4 @@
-"""The bare client: reads a topic and commits after each fetch, and does nothing else. python -m bench.brokers.bare ADDRESS TOPIC"""
+"""Read a topic and commit after each fetch, as the bare client: python -m bench.brokers.bare ADDRESS TOPIC"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FETCH_MESSAGES = 500
 
 
 def main(address: str, topic: str) -> None:
-    """Read until it is killed."""
+    """Read until the process is killed."""
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": topic, "enable.auto.commit": False, "auto.offset.reset": "earliest", **QUIET}
     )

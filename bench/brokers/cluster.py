@@ -1,4 +1,4 @@
-"""A Kafka server for the benchmarks, and what they send to it and read from it."""
+"""A Kafka server for the benchmarks, with its producers and observers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Cluster:
         producer.flush(60)
 
     def pace(self, topic: str, rate: int, seconds: float) -> list[float]:
-        """Send messages at a rate, and return the moment at which each was due."""
+        """Send messages at a rate, and return the time at which each was due."""
         producer = Producer({**self._settings, "linger.ms": 0})
         begun, due = time.perf_counter(), []
         for number in range(int(rate * seconds)):

@@ -1,4 +1,4 @@
-"""Measures the control plane and prints JSON: python -m bench.control [--only PART ...] [--seconds N]"""
+"""Measure the control plane and print JSON: python -m bench.control [--only PART ...] [--seconds N]"""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PARTS: Final = ("idle", "claims", "stored", "takeover", "history", "limits", "li
 
 
 def main() -> None:
-    """Print what was asked for."""
-    asked = _arguments()
+    """Print the figures of the requested parts."""
+    options = _arguments()
     begun = monotonic()
     answer: dict[str, Any] = {"machine": machine(), "commit": commit()}
     folder = ROOT / ".headrace"
     folder.mkdir(exist_ok=True)
     # On the disk of the checkout, since /tmp may be memory.
-    with TemporaryDirectory(prefix="bench-control-", dir=folder) as home, _databases(asked.databases) as databases:
+    with TemporaryDirectory(prefix="bench-control-", dir=folder) as home, _databases(options.databases) as databases:
         answer["commit_ms"] = commit_ms(Path(home))
-        for part in asked.only:
-            answer[part] = _part(part, databases, Path(home), asked.seconds)
+        for part in options.only:
+            answer[part] = _part(part, databases, Path(home), options.seconds)
     answer["machine"]["load_after"] = load()
     answer["seconds"] = round(monotonic() - begun, 1)
     print(json.dumps(answer, indent=2))
@@ -52,19 +52,19 @@ def _part(part: str, databases: dict[str, str], home: Path, seconds: float) -> d
         if part == "stored":
             answer[database] = uvloop.run(stored.measure(database, url, folder, seconds))
         elif part == "history":
-            answer[database] = history.measure(_another(url) or f"sqlite:///{folder / 'history.db'}")
+            answer[database] = history.measure(_claims_url(url) or f"sqlite:///{folder / 'history.db'}")
         elif part == "limits":
             answer[database] = limits.measure(f"{url}_limits" if url else f"sqlite:///{folder / 'limits.db'}")
         else:
-            answer[database] = asyncio.run(claims.measure(_another(url), folder))
+            answer[database] = asyncio.run(claims.measure(_claims_url(url), folder))
         say(f"{part} on {database}: {json.dumps(answer[database])}")
     return answer
 
 
 def _idle() -> dict[str, Any]:
-    """Run in a process of its own: what is measured is its memory."""
-    told = subprocess.run([sys.executable, "-m", "bench.control.idle"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    answer: dict[str, Any] = json.loads(told.stdout)
+    """Measure in a separate process, because the part measures memory."""
+    result = subprocess.run([sys.executable, "-m", "bench.control.idle"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    answer: dict[str, Any] = json.loads(result.stdout)
     say(f"idle: {json.dumps(answer)}")
     return answer
 
@@ -84,10 +84,10 @@ def _limits_triggerer(home: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _databases(wanted: list[str]) -> Iterator[dict[str, str]]:
-    """Give the URL of each database; a SQLite file (no URL) is made anew by each part."""
-    urls = {"sqlite": ""} if "sqlite" in wanted else {}
-    if "postgresql" not in wanted:
+def _databases(names: list[str]) -> Iterator[dict[str, str]]:
+    """Yield the URL of each database. SQLite has none: each part creates its own file."""
+    urls = {"sqlite": ""} if "sqlite" in names else {}
+    if "postgresql" not in names:
         yield urls
         return
     sys.path.insert(0, str(ROOT / "tests"))
@@ -95,27 +95,29 @@ def _databases(wanted: list[str]) -> Iterator[dict[str, str]]:
 
     server = Postgres(fsync=True)
     try:
-        for name in ("bench", "bench_floor", "bench_claims", "bench_limits"):
-            server.admin("CREATE DATABASE {}", name)
+        for database in ("bench", "bench_floor", "bench_claims", "bench_limits"):
+            server.admin("CREATE DATABASE {}", database)
         yield urls | {"postgresql": server.url("bench")}
     finally:
         server.close()
 
 
-def _another(url: str) -> str:
+def _claims_url(url: str) -> str:
     return f"{url}_claims" if url else ""
 
 
 def say(text: str) -> None:
-    """Tell whoever waits how far it is."""
+    """Print a progress message."""
     print(text, file=sys.stderr, flush=True)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.control", description="Headrace's api under load.")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="only these parts")
-    parser.add_argument("--databases", nargs="+", choices=("sqlite", "postgresql"), default=["sqlite", "postgresql"])
-    parser.add_argument("--seconds", type=float, default=8.0, help="how long each load is put on (%(default)s)")
+    parser = argparse.ArgumentParser(prog="bench.control", description="Measure Headrace's API server under load.")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="measure only these parts")
+    parser.add_argument(
+        "--databases", nargs="+", choices=("sqlite", "postgresql"), default=["sqlite", "postgresql"], help="databases to measure (both)"
+    )
+    parser.add_argument("--seconds", type=float, default=8.0, help="duration of each load in seconds (%(default)s)")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""A plain FastAPI + SQLAlchemy route that stores events: what anyone would write first. Run as `python -m bench.control.floor PORT URL`."""
+"""Serve a plain FastAPI + SQLAlchemy route that stores events, as a baseline: `python -m bench.control.floor PORT URL`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Events(BaseModel):
 
 
 def durable(url: str) -> Engine:
-    """Return an engine whose commits are as durable as Headrace's."""
+    """Return an engine whose commits are as durable as those of Headrace."""
     engine = create_engine(url)
     if engine.dialect.name == "sqlite":
 
@@ -58,10 +58,10 @@ def create_app(url: str) -> FastAPI:
         return {"ok": True}
 
     @app.post("/events", status_code=201)
-    def store(given: Events) -> dict[str, int]:
+    def store(batch: Events) -> dict[str, int]:
         with engine.begin() as connection:
-            connection.execute(insert(events), [one.model_dump() for one in given.events])
-        return {"stored": len(given.events)}
+            connection.execute(insert(events), [one.model_dump() for one in batch.events])
+        return {"stored": len(batch.events)}
 
     return app
 

@@ -1,6 +1,6 @@
-"""What a long history and many triggers cost: the status, /metrics, a claim, and how long one removal holds the writers' lock.
+"""Measure the status, `/metrics`, a claim and a removal with a long history and many triggers.
 
-Rows are put into the tables directly; what is measured is the store's own code, in this process.
+The benchmark inserts the rows into the tables directly, and measures the code of the store in this process.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ PART: Final = 20_000
 
 
 def measure(url: str) -> dict[str, Any]:
-    """Return the figures of one database, which is empty."""
+    """Return the figures of one empty database."""
     store = open_store(url)
     try:
         job = store.jobs.register(RegisterJob(registration_id=uuid4().hex, kind="worker", hostname="here", pid=1, project="bench")).id
         _fill(store, job)
         live = LiveStatus(store)
-        asked = ClaimRuns(capacity=10, tasks=["t", "other"])
-        with asyncio.Runner() as loop:  # one, as the API has: threads that begin anew with each status are no part of it
+        claim = ClaimRuns(capacity=10, tasks=["t", "other"])
+        with asyncio.Runner() as loop:  # one loop, as in the API server, so that thread starts are not measured
             frame, _ = loop.run(_frame(live)), loop.run(live.status())
-            shown = {
+            figures = {
                 "frame, bytes": len(frame),
                 "status, ms of processor": _median(lambda: loop.run(live.status())),
                 "metrics, ms of processor": _median(lambda: loop.run(live.metrics())),
@@ -55,8 +55,8 @@ def measure(url: str) -> dict[str, Any]:
             "triggers": TRIGGERS,
             "runs": RUNS,
             "task runs": RUNS,
-            **shown,
-            "claim of 10, ms of processor": _median(lambda: store.task_runs.claim(job, asked)),
+            **figures,
+            "claim of 10, ms of processor": _median(lambda: store.task_runs.claim(job, claim)),
             "removal of a webhook": _removal(store),
         }
     finally:
@@ -123,13 +123,13 @@ def _median(call: Callable[[], object]) -> float:
 
 
 def _removal(store: Store) -> dict[str, Any]:
-    """Remove a webhook that has many events to tell; return how long that took and how long its longest transaction."""
-    given = {"name": "mine", "url": "https://example", "types": "[]", "secret": "", "policy": "hold", "state": "paused"}
+    """Remove a webhook with many pending events; return the duration of the removal and of its longest transaction."""
+    webhook = {"name": "mine", "url": "https://example", "types": "[]", "secret": "", "policy": "hold", "state": "paused"}
     counts = dict.fromkeys(("max_attempts", "timeout", "created", "changed", "delivered", "failed", "dead"), 0)
 
     def make(connection: Connection) -> int:
         scope = scope_named(connection, "webhook:mine", 1)
-        connection.execute(webhooks.insert().values(**given, **counts, scope_id=scope))
+        connection.execute(webhooks.insert().values(**webhook, **counts, scope_id=scope))
         return scope
 
     scope = store.write(make)
@@ -143,7 +143,7 @@ def _removal(store: Store) -> dict[str, Any]:
         nonlocal began
         began = perf_counter()
 
-    engine = store._database._writer._engine  # noqa: SLF001  no transaction tells how long it was
+    engine = store._database._writer._engine  # noqa: SLF001  transactions do not report their duration
     event.listen(engine, "begin", begin)
     event.listen(engine, "commit", lambda _: held.append((perf_counter() - began) * 1_000))
     start_of_all = perf_counter()
@@ -152,5 +152,5 @@ def _removal(store: Store) -> dict[str, Any]:
         "events": DELIVERIES,
         "seconds": round(perf_counter() - start_of_all, 1),
         "transactions": len(held),
-        "longest without its commit, ms": round(max(held), 1),
+        "longest transaction without its commit, ms": round(max(held), 1),
     }

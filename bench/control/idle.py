@@ -1,4 +1,4 @@
-"""How many idle triggers one runner bears: the longest that its loop is held up while they start and after, and the memory of each."""
+"""Measure a runner with many idle triggers: the longest block of its event loop, and the memory of each trigger."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ Form: TypeAlias = Literal["alone", "shared"]
 
 FORMS: Final[tuple[Form, ...]] = ("alone", "shared")
 COUNT: Final = 20_000
-SETTLED: Final = 3.0
-"""Seconds to watch the loop for, once all have started."""
+IDLE_SECONDS: Final = 3.0
+"""Duration of the measurement after all triggers have started."""
 
 GOAL_LAG_MS: Final = 100.0
 GOAL_BYTES: Final = 6 * 1024
-_LOOK: Final = 0.001
+_SAMPLE_SECONDS: Final = 0.001
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _STREAMS: Final = 20
 
 
 class Alone(BaseEventTrigger):
-    """Polls alone, and has nothing to do for a long time."""
+    """Poll alone, and wait for a long time."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Alone(BaseEventTrigger):
 
 
 class Shared(BaseEventTrigger):
-    """Filters a shared stream on which nothing comes."""
+    """Filter a shared stream without raw events."""
 
     def __init__(self, stream: str) -> None:
         super().__init__()
@@ -83,32 +83,32 @@ class Shared(BaseEventTrigger):
 
 
 class Lag:
-    """The longest that the loop was held up since the last `take`, in milliseconds: by the clock, and by this process's own work.
+    """Measures the longest block of the loop since the last `take`, in milliseconds of wall time and of processor time.
 
-    Where others use the machine meanwhile, the first is longer than the second for no fault of the loop's.
+    If other processes use the machine, wall time is longer than processor time.
     """
 
     def __init__(self) -> None:
-        self._longest = [0.0, 0.0]
+        self._max_block = [0.0, 0.0]
 
     async def watch(self) -> None:
-        """Watch for ever."""
+        """Sample the loop until cancelled."""
         before = (perf_counter(), process_time())
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_SAMPLE_SECONDS)
             now = (perf_counter(), process_time())
-            took = (now[0] - before[0] - _LOOK, now[1] - before[1])
-            self._longest = [max(pair) for pair in zip(self._longest, took, strict=True)]
+            took = (now[0] - before[0] - _SAMPLE_SECONDS, now[1] - before[1])
+            self._max_block = [max(pair) for pair in zip(self._max_block, took, strict=True)]
             before = now
 
     def take(self, when: str) -> dict[str, float]:
-        """Return the longest, and begin anew."""
-        (clock, own), self._longest = self._longest, [0.0, 0.0]
+        """Return the longest block, and reset it."""
+        (clock, own), self._max_block = self._max_block, [0.0, 0.0]
         return {f"lag_{when}_ms": round(1000 * clock, 1), f"lag_{when}_own_ms": round(1000 * own, 1)}
 
 
 def measure(count: int = COUNT) -> dict[str, Any]:
-    """Return what `count` idle triggers cost in each form."""
+    """Return the figures of `count` idle triggers in each form."""
     forms = {str(form): uvloop.run(_measure(form, count)) for form in FORMS}
     reached = all(
         one["lag_starting_ms"] <= GOAL_LAG_MS and one["lag_idle_ms"] <= GOAL_LAG_MS and one["bytes_each"] <= GOAL_BYTES
@@ -118,12 +118,12 @@ def measure(count: int = COUNT) -> dict[str, Any]:
 
 
 async def _measure(form: Form, count: int) -> dict[str, Any]:
-    pulse = SharedHeartbeat()
-    pulse.start()
+    heartbeat = SharedHeartbeat()
+    heartbeat.start()
     lag = Lag()
     watching = asyncio.create_task(lag.watch())
-    # The first of anything is paid for before: imports, pools, the loop's own tables.
-    async with _running(pulse, [_workload(form, number) for number in range(1, 201)]):
+    # Warm up: imports, pools and tables of the loop are not measured.
+    async with _running(heartbeat, [_workload(form, number) for number in range(1, 201)]):
         await asyncio.sleep(0.1)
     gc.collect()
     before = _resident()
@@ -131,10 +131,10 @@ async def _measure(form: Form, count: int) -> dict[str, Any]:
     await asyncio.sleep(0.01)
     lag.take("before")
     begun = perf_counter()
-    async with _running(pulse, workloads):
+    async with _running(heartbeat, workloads):
         started = perf_counter() - begun
         lags = lag.take("starting")
-        await asyncio.sleep(SETTLED)
+        await asyncio.sleep(IDLE_SECONDS)
         lags |= lag.take("idle")
         gc.collect()
         held = _resident() - before
@@ -154,15 +154,15 @@ async def _measure(form: Form, count: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _running(pulse: SharedHeartbeat, workloads: list[RunTrigger]) -> AsyncIterator[Runner]:
+async def _running(heartbeat: SharedHeartbeat, workloads: list[RunTrigger]) -> AsyncIterator[Runner]:
     leases = Leases()
     leases.update({workload.trigger_id: 1 for workload in workloads})
-    # Nothing is asked of the api by those who have nothing to do.
+    # Idle triggers send no requests, so the runner needs no API.
     outbox = Outbox()
-    # The trigger process is one only in name: both sides are measured together.
+    # The trigger process runs in this process, so the figures include both sides.
     processes = local_processes(outbox)
     api = cast(TriggererApi, None)
-    async with Runner(api, leases, outbox, _failed, _stream_failed, Limits(), processes, local_producers(), pulse) as runner:
+    async with Runner(api, leases, outbox, _failed, _stream_failed, Limits(), processes, local_producers(), heartbeat) as runner:
         await runner.start(workloads)
         workloads.clear()
         yield runner
@@ -173,7 +173,7 @@ async def _stream_failed(stream: str, watches: Sequence[TriggerContext], error: 
 
 
 async def _failed(context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
-    raise SystemExit(f"Trigger {context.name} of the benchmark failed: {error!r} (its upstream: {upstream})")
+    raise SystemExit(f"Trigger {context.name} of the benchmark failed: {error!r} (upstream: {upstream})")
 
 
 def _workload(form: Form, number: int) -> RunTrigger:
@@ -195,10 +195,10 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
-def main(say: Callable[[str], object] = print) -> None:
+def main(write: Callable[[str], object] = print) -> None:
     """Print the figures as JSON."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    say(json.dumps(measure(), indent=2))
+    write(json.dumps(measure(), indent=2))
 
 
 if __name__ == "__main__":

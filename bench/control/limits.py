@@ -1,7 +1,8 @@
-"""What 100,000 watches in one project cost the store: how long each step takes, and its longest transaction of the writer.
+"""Measure the store with 100,000 watches in one project: the duration of each step and of its longest transaction.
 
-The store's own code in this process, without HTTP. A transaction is timed from its begin, which has the writers' lock, to the end of its
-commit: by the clock, and by the processor time of the writer's thread, which others on the machine change little.
+The benchmark runs the code of the store in this process, without HTTP. It measures a transaction from its begin, which acquires the
+writers' lock, to the end of its commit. It reports wall time and the processor time of the writer's thread, which depends little on
+other load of the machine.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, Load
 
 WATCHES: Final = 100_000
 LARGE: Final = 20_000
-"""Watches of the one large stream; the others have 1,000 each."""
+"""Watches of the large stream. Each other stream has 1,000."""
 
 SECOND: Final = 1_000_000
-SILENT: Final = 40 * SECOND
+PAUSE_TICKS: Final = 40 * SECOND
 
 
 def declaration(watches: int = WATCHES, large: int = LARGE) -> DeclareProject:
-    """Return a project of so many watches."""
+    """Return a project with `watches` watches, `large` of them on one stream."""
     return DeclareProject(
         triggers=[
             DeclaredTrigger(
@@ -45,12 +46,12 @@ def declaration(watches: int = WATCHES, large: int = LARGE) -> DeclareProject:
 
 
 class Transactions:
-    """How long the writer's transactions take."""
+    """Measures the durations of the writer's transactions."""
 
     def __init__(self, store: Store) -> None:
         self._began = (0.0, 0.0)
         self._taken: list[tuple[float, float]] = []
-        event.listen(store._database._writer._engine, "begin", self._begin)  # noqa: SLF001  no transaction tells how long it was
+        event.listen(store._database._writer._engine, "begin", self._begin)  # noqa: SLF001  transactions do not report their duration
         store._database.observe_own(self._end)  # noqa: SLF001
 
     def _begin(self, _: Connection) -> None:
@@ -61,7 +62,7 @@ class Transactions:
         self._taken.append((1_000 * (perf_counter() - clock), 1_000 * (thread_time() - own)))
 
     def step(self, work: Callable[[], object]) -> dict[str, Any]:
-        """Do one step; return what it took."""
+        """Execute one step; return its duration and that of its longest transaction."""
         self._taken.clear()
         began, used = perf_counter(), process_time()
         work()
@@ -69,24 +70,24 @@ class Transactions:
             "seconds": round(perf_counter() - began, 2),
             "processor_seconds": round(process_time() - used, 2),
             "transactions": len(self._taken),
-            "longest_ms": round(max(clock for clock, _ in self._taken), 1),
-            "longest_processor_ms": round(max(own for _, own in self._taken), 1),
+            "max_transaction_ms": round(max(clock for clock, _ in self._taken), 1),
+            "max_transaction_processor_ms": round(max(own for _, own in self._taken), 1),
         }
 
 
 class Triggerer:
-    """A job that loads, and what it knows of its leases."""
+    """A triggerer's job that loads triggers, with its copy of its leases."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._holding = HeldLeases()
         self.running: dict[int, int] = {}
         self.registration = uuid4().hex
-        asked = RegisterJob(registration_id=self.registration, kind="triggerer", hostname="here", pid=1, project="bench")
-        self.job_id = store.jobs.register(asked).id
+        request = RegisterJob(registration_id=self.registration, kind="triggerer", hostname="here", pid=1, project="bench")
+        self.job_id = store.jobs.register(request).id
 
     def load(self) -> None:
-        """Load until there is no more."""
+        """Load triggers until the store has no more for this job."""
         more = True
         while more:
             loaded = self._store.triggers.load(self.job_id, LoadTriggers(capacity=1_000_000, since=self._holding.revision))
@@ -99,35 +100,35 @@ class Triggerer:
         self._holding.done()
 
     def beat(self) -> None:
-        """Say that it lives."""
+        """Send a heartbeat."""
         self._store.jobs.heartbeat(self.job_id, Heartbeat(leases=False))
 
 
 def measure(url: str, watches: int = WATCHES) -> dict[str, Any]:
-    """Return the figures of one database, which is empty."""
+    """Return the figures of one empty database."""
     ticks = 0
     store = open_store(url, liveness=Liveness(ticks=lambda: ticks))
     try:
         transactions = Transactions(store)
         first = Triggerer(store)
         declared = declaration(watches)
-        gc.freeze()  # none of the store's
+        gc.freeze()  # the declaration does not belong to the store
         answer = {"watches": watches, "declare": transactions.step(lambda: _declare(store, first.job_id, declared))}
         answer["claim"] = transactions.step(first.load)
         if len(first.running) != watches:
-            raise SystemExit(f"{len(first.running)} watches are claimed.")
-        answer["load where nothing changed"] = transactions.step(first.load)
+            raise SystemExit(f"{len(first.running)} watches are claimed, not {watches}.")
+        answer["load without a change"] = transactions.step(first.load)
         answer["heartbeat"] = transactions.step(first.beat)
         second = Triggerer(store)
         second.beat()
-        ticks += SILENT // 2
+        ticks += PAUSE_TICKS // 2
         second.beat()
-        ticks += SILENT // 2
+        ticks += PAUSE_TICKS // 2
         second.beat()
         answer["expiry"] = transactions.step(second.beat)
         answer["takeover"] = transactions.step(second.load)
         if len(second.running) != watches:
-            raise SystemExit(f"{len(second.running)} watches are taken over.")
+            raise SystemExit(f"{len(second.running)} watches are taken over, not {watches}.")
         answer["removal"] = transactions.step(
             lambda: store.projects.declare(second.job_id, "bench", DeclareProject(triggers=[], pipelines=[]))
         )

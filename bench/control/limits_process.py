@@ -1,4 +1,4 @@
-"""The processes of `bench.control.limits_triggerer`: an api and a runner that write down how long their loops stand."""
+"""Run the processes of `bench.control.limits_triggerer`: an API server and a runner that record the stalls of their event loops."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ LARGE: Final = 20_000
 SMALL: Final = 1_000
 """Watches of each other stream."""
 
-_LOOK: Final = 0.01  # seconds; a thousand looks a second make the threads of the api take a third longer
-_WORTH: Final = 30  # milliseconds; what is shorter is not written down
+_SAMPLE_SECONDS: Final = 0.01  # a tenth of this makes the threads of the API server a third slower
+_MIN_STALL_MS: Final = 30  # shorter stalls are not recorded
 
 
 class Stalls:
-    """Writes down each time that a loop stood: the moment, milliseconds by the clock, and milliseconds of the process's own work."""
+    """Records each stall of a loop: its time, its wall time and its processor time in milliseconds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     async def watch(self) -> None:
-        """Watch for ever."""
+        """Sample the loop until cancelled."""
         before = (monotonic(), process_time())
         with self._path.open("a", buffering=1) as file:
             while True:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_SAMPLE_SECONDS)
                 now = (monotonic(), process_time())
                 clock, own = (round(1_000 * (after - earlier)) for after, earlier in zip(now, before, strict=True))
-                if clock > _WORTH:
+                if clock > _MIN_STALL_MS:
                     file.write(json.dumps([now[0], clock, own]) + "\n")
                 before = now
 
 
 class Blip(Upstream):
-    """Gives nothing, and fails once where the folder has a file `fail`.
+    """Yields nothing. The large stream fails once when the folder has a file `fail`.
 
-    Each opening adds a line to the file `running`, and that of the large stream to the file `opened` too.
+    Each opened stream adds a line to the file `running`. The large stream also adds one to the file `opened`.
     """
 
     event_type = "bench.blip"
@@ -74,38 +74,38 @@ class _Producer(SharedStreamProducer):
         self._folder, self._large = folder, large
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
-        _note(self._folder / "running")
+        _append_line(self._folder / "running")
         if not self._large:
             await asyncio.Event().wait()
-        _note(self._folder / "opened")
+        _append_line(self._folder / "opened")
         fail = self._folder / "fail"
         for _ in iter(fail.exists, True):
             await asyncio.sleep(0.01)
         fail.unlink()
         if self._large:
-            raise ConnectionError("the broker was away for a moment")
+            raise ConnectionError("the broker was unavailable for a moment")
         yield None, None
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        raise AssertionError(f"{batch} was never given")
+        raise AssertionError(f"{batch} does not belong to this stream")
 
 
-def _note(path: Path) -> None:
+def _append_line(path: Path) -> None:
     with path.open("a") as file:
         file.write("opened\n")
 
 
 def runner(folder: Path, watches: int, large: int) -> None:
-    """Run the triggers of a project of so many watches."""
+    """Run a project with `watches` watches, `large` of them on one stream."""
     _log_from(logging.ERROR)
     tasks = set()
 
     def project() -> Project:
-        made = Project("bench")
+        result = Project("bench")
         for number in range(watches):
             stream = "large" if number < large else str(number // SMALL)
-            made.watch(f"watch-{number:06}", Blip(str(folder), stream), match={"number": [number]})
-        return made
+            result.watch(f"watch-{number:06}", Blip(str(folder), stream), match={"number": [number]})
+        return result
 
     def client(session: ProxiedSession) -> TriggererClient:
         tasks.add(asyncio.create_task(Stalls(folder / "runner.stalls").watch()))
@@ -115,30 +115,30 @@ def runner(folder: Path, watches: int, large: int) -> None:
 
 
 def api(stalls: Path) -> None:
-    """Serve the api."""
+    """Serve the API."""
     from headrace.api.server import Server
     from headrace.settings import read_settings
     from headrace.wiring.api import serve_api
 
     startup, tasks = Server.startup, set()
 
-    async def watched(self: Server, *given: Any, **more: Any) -> None:
+    async def watched(self: Server, *args: Any, **kwargs: Any) -> None:
         tasks.add(asyncio.create_task(Stalls(stalls).watch()))
-        await startup(self, *given, **more)
+        await startup(self, *args, **kwargs)
 
-    vars_of = type.__setattr__
-    vars_of(Server, "startup", watched)
+    set_attribute = type.__setattr__
+    set_attribute(Server, "startup", watched)
     _log_from(logging.WARNING)
     serve_api(read_settings(), migrate=False)
 
 
 def _log_from(level: int) -> None:
-    """Log as the real processes do: structlog's own form of a traceback takes a fifth of a second."""
+    """Configure logging as in the product, because structlog's default format of a traceback takes 0.2 s."""
     configure(level, [process_handler(sys.stderr, as_json=True, colours=False)])
 
 
 def main() -> None:
-    """Run the process that is named."""
+    """Run the process that the command line names."""
     match sys.argv[1:]:
         case ["runner", folder, watches, large]:
             runner(Path(folder), int(watches), int(large))

@@ -1,7 +1,7 @@
-"""What 100,000 watches cost a real triggerer and a real api: how long starting, a blip and stopping take, and how long any loop stands.
+"""Measure 100,000 watches in a real triggerer with a real API server: start, a failure of the upstream, stop, and loop stalls.
 
-The supervisor runs in this process, the runner and the api in processes of their own (`bench.control.limits_process`), which write down
-each time that their loops stood: when, how long by the clock, and how long by the process's own work.
+The supervisor runs in this process. The runner and the API server run in separate processes (`bench.control.limits_process`), which
+record each stall of their event loops with its time, wall time and processor time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import psutil
-from bench.api_process import KEY, ROOT, answers, clean_environment, free_port, process
+from bench.api_process import KEY, ROOT, clean_environment, free_port, process, wait_for_response
 from bench.control.limits import declaration
 from bench.control.limits_process import LARGE, SMALL, WATCHES, Stalls
 
@@ -33,8 +33,8 @@ from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.calls.call import NO_QUERY, Query
 from headrace.wire.control.jobs import RegisterJob
 
-LONGEST: Final = 300.0  # seconds that one phase may take
-SETTLED: Final = 3.0  # seconds
+MAX_PHASE_SECONDS: Final = 300.0
+IDLE_SECONDS: Final = 3.0
 
 
 async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
     orders = ShutdownRequest()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = (sys.executable, "-m", "bench.control.limits_process", "runner", str(folder), str(watches), str(large))
-    gc.freeze()  # as the triggerer does; what the other parts of the benchmark have imported is no supervisor's
+    gc.freeze()  # as the triggerer does: imports of other parts of the benchmark do not belong to the supervisor
     watching = asyncio.create_task(Stalls(stalls["supervisor"]).watch())
     policy = Policy(capacity=CapacityPolicy(capacity=2 * watches))
     async with _api(folder, stalls["api"]) as url, Timed(url, key=KEY) as api:
@@ -59,11 +59,11 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
         seconds = answer["start until all streams are open"]["seconds"]
         answer["one raw INSERT of the same rows"] = raw = await asyncio.to_thread(raw_insert, folder / "raw.db", watches, large)
         answer["start until all streams are open"]["ratio to the raw INSERT"] = round(seconds / raw["seconds"], 1)
-        await asyncio.sleep(SETTLED)
-        until = monotonic() + SETTLED
+        await asyncio.sleep(IDLE_SECONDS)
+        until = monotonic() + IDLE_SECONDS
         answer["idle"] = await phases.step(lambda: monotonic() > until)
         (folder / "fail").touch()
-        answer["a blip until the stream is open again"] = await phases.step(lambda: _lines(opened) == 2)
+        answer["failure until the stream is open again"] = await phases.step(lambda: _lines(opened) == 2)
         orders.stop.set()
         answer["stop"] = await phases.step(running.done)
         await running
@@ -72,7 +72,7 @@ async def measure(folder: Path, watches: int = WATCHES, large: int = LARGE) -> d
 
 
 class Timed(TriggererClient):
-    """A client that notes when each kind of call was made first, and answered last."""
+    """A client that records when it first sent and last completed each kind of call."""
 
     def __init__(self, url: str, *, key: str) -> None:
         super().__init__(url, key=key)
@@ -88,7 +88,7 @@ class Timed(TriggererClient):
             self._last[kind] = monotonic()
 
     def parts(self, began: float) -> dict[str, tuple[float, float]]:
-        """Return from which second to which calls were under way that declare, claim and fetch."""
+        """Return the first and last second of the calls that declare, claim and fetch."""
         kinds = {"stage": "declarations", "apply": "projects/bench", "claim": "triggers/load", "workloads": "triggers/workloads"}
         return {
             name: (round(self._first[kind] - began, 2), round(self._last[kind] - began, 2))
@@ -98,39 +98,39 @@ class Timed(TriggererClient):
 
 
 class Phases:
-    """What each phase took, and the longest that each loop stood in it."""
+    """Measures the duration of each phase, and the longest stall of each loop in it."""
 
     def __init__(self, stalls: dict[str, Path], running: asyncio.Task[None]) -> None:
         self._stalls = stalls
         self._running = running
 
     async def step(self, done: Callable[[], bool]) -> dict[str, Any]:
-        """Wait until it is done."""
+        """Wait until a phase is done; return its figures."""
         began, used = monotonic(), process_time()
         while not done():
             if self._running.done():
                 self._running.result()
-            if monotonic() - began > LONGEST:
-                raise SystemExit(f"A phase of the benchmark does not end: {self._found(began, monotonic())}")
+            if monotonic() - began > MAX_PHASE_SECONDS:
+                raise SystemExit(f"A phase of the benchmark does not end: {self._max_stalls(began, monotonic())}")
             await asyncio.sleep(0.02)
         ended = monotonic()
         used = round(process_time() - used, 2)
-        taken = {"seconds": round(ended - began, 2), "supervisor_processor_seconds": used, "longest stall": self._found(began, ended)}
+        taken = {"seconds": round(ended - began, 2), "supervisor_processor_seconds": used, "max stall": self._max_stalls(began, ended)}
         print(json.dumps(taken), file=sys.stderr, flush=True)
         return taken
 
-    def _found(self, began: float, ended: float) -> dict[str, dict[str, int]]:
-        """Return the longest that each loop stood between two moments, in milliseconds."""
-        longest = {}
+    def _max_stalls(self, began: float, ended: float) -> dict[str, dict[str, int]]:
+        """Return the longest stall of each loop between two times, in milliseconds."""
+        result = {}
         for name, path in self._stalls.items():
-            found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-            mine = [(clock, own) for at, clock, own in found if began <= at <= ended]
-            longest[name] = {"ms": max((clock for clock, _ in mine), default=0), "own_ms": max((own for _, own in mine), default=0)}
-        return longest
+            stalls = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            mine = [(clock, own) for at, clock, own in stalls if began <= at <= ended]
+            result[name] = {"ms": max((clock for clock, _ in mine), default=0), "own_ms": max((own for _, own in mine), default=0)}
+        return result
 
 
 def raw_insert(path: Path, watches: int, large: int) -> dict[str, float]:
-    """Return what the driver of SQLite takes to insert as many triggers into an empty store, in one transaction, nothing sealed."""
+    """Return the time in which the driver of SQLite inserts the same triggers, unencrypted, in one transaction into an empty store."""
     open_store(f"sqlite:///{path}").close()
     names = ("project", "name", "classpath", "kwargs", "stream", "queue", "state", "failures", "fired", "rejected", "epoch", "declared")
     rows = [
@@ -146,7 +146,7 @@ def raw_insert(path: Path, watches: int, large: int) -> dict[str, float]:
 
 
 def _processor_seconds() -> dict[str, float]:
-    """Return the processor time of each process so far."""
+    """Return the processor time of each process, in seconds."""
     me = psutil.Process()
     used = {"supervisor": sum(me.cpu_times()[:2])}
     for child in me.children(recursive=True):
@@ -163,10 +163,10 @@ def _lines(path: Path) -> int:
 @asynccontextmanager
 async def _api(folder: Path, stalls: Path) -> AsyncIterator[str]:
     port = free_port()
-    given = {"home": str(folder), "host": "127.0.0.1", "port": str(port), "key": KEY, "log_level": "warning"}
-    async with process("-m", "bench.control.limits_process", "api", str(stalls), cwd=ROOT, env=clean_environment(**given)) as running:
+    settings = {"home": str(folder), "host": "127.0.0.1", "port": str(port), "key": KEY, "log_level": "warning"}
+    async with process("-m", "bench.control.limits_process", "api", str(stalls), cwd=ROOT, env=clean_environment(**settings)) as running:
         url = f"http://127.0.0.1:{port}"
-        await answers(f"{url}/healthz", running)
+        await wait_for_response(f"{url}/healthz", running)
         yield url
 
 

@@ -1,6 +1,6 @@
-"""A client that costs next to nothing: requests are bytes already, and of an answer only its status and its end are looked at.
+"""An HTTP client with minimal overhead: requests are prepared bytes, and of a response it reads only the status and the length.
 
-An ordinary HTTP client takes as long for a request as the server that is measured, on the same processors.
+A common HTTP client uses as much processor time per request as the measured server.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LENGTH: Final = b"content-length:"
 
 
 def rendered(url: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    """Return a POST as the bytes that go over the wire."""
+    """Return the bytes of a POST request."""
     parts = urlsplit(url)
     lines = [f"POST {parts.path} HTTP/1.1", f"Host: {parts.netloc}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, f"Content-Length: {len(body)}"]).encode() + END + body
 
 
 async def post(url: str, request: Callable[[], bytes], connections: int, seconds: float) -> int:
-    """Post for so long over so many connections, one request at a time on each; return how many were answered."""
+    """Post for `seconds`, one request at a time on each connection; return the number of responses."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
     loop = asyncio.get_running_loop()
@@ -33,14 +33,14 @@ async def post(url: str, request: Callable[[], bytes], connections: int, seconds
 
 
 class _Posting(asyncio.Protocol):
-    """One connection; `over` has the number of answers once the time is up, or fails with an answer that is no success."""
+    """One connection. At the end, `over` has the number of responses, or the first response that is an error."""
 
     _transport: asyncio.WriteTransport
 
     def __init__(self, request: Callable[[], bytes], until: float) -> None:
         self._request = request
         self._until = until
-        self._answers = 0
+        self._responses = 0
         self._read = b""
         self.over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -55,7 +55,7 @@ class _Posting(asyncio.Protocol):
             return
         self._read = b""
         if read.startswith(b"HTTP/1.1 2"):
-            self._answers += 1
+            self._responses += 1
             self._next()
         else:
             self._fail(read[:500].decode(errors="replace"))
@@ -68,7 +68,7 @@ class _Posting(asyncio.Protocol):
         if perf_counter() < self._until:
             self._transport.write(self._request())
         else:
-            self.over.set_result(self._answers)
+            self.over.set_result(self._responses)
             self._transport.close()
 
     def _fail(self, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Events stored through HTTP, durable: in batches and one by one, on both databases, beside a plain route as the floor."""
+"""Measure durable storage of events over HTTP, in batches and one by one, beside a plain route as the baseline."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import msgspec
-from bench.api_process import KEY, ROOT, api_process, clean_environment, free_port, process, processor_seconds
-from bench.api_process import answers as until_answers
+from bench.api_process import KEY, ROOT, api_process, clean_environment, free_port, process, processor_seconds, wait_for_response
 from bench.control.posting import post, rendered
 
 from headrace.client.http.responses import bearer
@@ -26,7 +25,7 @@ from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, Load
 
 Form: TypeAlias = Literal["batch", "single"]
 Body: TypeAlias = Callable[[int, int], bytes]
-"""Returns the request that stores a number of events, the first with the given number."""
+"""Returns the request body that stores `size` events, numbered from `first`."""
 
 BATCH: Final = 1_000
 CONNECTIONS: Final[dict[Form, int]] = {"batch": 4, "single": 32}
@@ -38,7 +37,7 @@ PAYLOAD: Final = msgspec.json.encode({"carrier": "UA", "origin": "EWR", "dest": 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to post, and how."""
+    """The address of the posts, with their headers and body."""
 
     url: str
     pid: int
@@ -47,14 +46,14 @@ class Target:
 
 
 class Rate(NamedTuple):
-    """Events a second by the clock, and by the processor time that the serving process used (the database server's is not counted)."""
+    """Events per second of wall time, and of the server process's processor time (without the database server)."""
 
     by_clock: int
     by_processor: int
 
 
 async def measure(database: str, database_url: str, home: Path, seconds: float) -> dict[str, Any]:
-    """Return events a second, ours and the floor's, in both forms, taken in turn."""
+    """Return events per second of Headrace and of the baseline in turn, in both forms."""
     forms: tuple[Form, ...] = ("batch", "single")
     answer: dict[str, Any] = {}
     for form in forms:
@@ -64,13 +63,13 @@ async def measure(database: str, database_url: str, home: Path, seconds: float) 
             floor = await _rate(target, form, seconds)
         goal = GOALS.get((database, form))
         ratios = {"ratio": round(ours.by_clock / floor.by_clock, 2), "ratio_by_processor": round(ours.by_processor / floor.by_processor, 2)}
-        told = {"ours": ours._asdict(), "floor": floor._asdict(), **ratios}
-        answer[form] = told | ({} if goal is None else {"goal": goal, "reached": ours.by_clock >= goal})
+        figures = {"ours": ours._asdict(), "floor": floor._asdict(), **ratios}
+        answer[form] = figures | ({} if goal is None else {"goal": goal, "reached": ours.by_clock >= goal})
     return answer
 
 
 async def _rate(target: Target, form: Form, seconds: float) -> Rate:
-    """Post for so long."""
+    """Post events for `seconds`; return the rate."""
     size = BATCH if form == "batch" else 1
     taken = 0
     begun = perf_counter()
@@ -122,5 +121,5 @@ async def _floor(home: Path, file: str, database_url: str) -> AsyncIterator[Targ
         )
 
     async with process("-m", "bench.control.floor", str(port), database, cwd=ROOT, env=clean_environment()) as running:
-        await until_answers(f"http://127.0.0.1:{port}/healthz", running)
+        await wait_for_response(f"http://127.0.0.1:{port}/healthz", running)
         yield Target(f"http://127.0.0.1:{port}/events", running.pid, {"Content-Type": "application/json"}, body)

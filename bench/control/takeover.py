@@ -1,9 +1,9 @@
-"""How long nothing is stored when the triggerer that holds a stream is killed, until another has taken it over: real processes.
+"""Measure the gap in stored events between the failure of the triggerer that holds a stream and its takeover by another.
 
-For each threshold (seconds of silence after which a job is dead) the holder's supervisor is killed, its supervisor and runner at once, and
-both are stopped until another has taken over and then go on. Everything is counted at the end: nothing lost, nothing stored twice.
+A job is dead after a threshold in seconds without heartbeats. For each threshold, three faults: the holder's supervisor is killed; its
+supervisor and runner are killed; both are suspended until the takeover and then continue. At the end, no event is lost or repeated.
 
-The upstream is a `Queue`, whose reader has a lease of its own. It ends with its process; one that is only stopped keeps it for 30 s.
+The upstream is a `Queue`, whose reader has its own lease. The lease ends with the process. A suspended process holds it for 30 s.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ sys.path.insert(0, str(ROOT / "tests"))
 from support.processes.deployment import Deployment, Feed, Oracle, Process, Trigger, project_text, until
 
 THRESHOLDS: Final = (5, 30)
-HOW: Final = ("supervisor", "both", "stopped")
+FAULTS: Final = ("supervisor", "both", "stopped")
 TRIGGERS: Final = [Trigger("a"), Trigger("all", declared=True)]
-EVERY: Final = 0.02  # seconds between two messages
-BEFORE: Final = 100  # messages
+SEND_INTERVAL_SECONDS: Final = 0.02
+MESSAGES_BEFORE_FAULT: Final = 100
 
 
 def measure(folder: Path, thresholds: tuple[int, ...] = THRESHOLDS) -> dict[str, Any]:
-    """Return, for each threshold and each end of the holder, the seconds until the other stored the next event, and what became of all."""
+    """Return the seconds until the next event is stored, and the accounts at the end, for each threshold and fault."""
     answer: dict[str, Any] = {}
     for threshold in thresholds:
-        for how in HOW:
-            home = folder / f"{threshold}-{how}"
+        for fault in FAULTS:
+            home = folder / f"{threshold}-{fault}"
             home.mkdir()
-            answer[f"threshold {threshold} s, {how}"] = _one(home, threshold, how)
+            answer[f"threshold {threshold} s, {fault}"] = _one(home, threshold, fault)
     return answer
 
 
-def _one(folder: Path, threshold: int, how: str) -> dict[str, Any]:
+def _one(folder: Path, threshold: int, fault: str) -> dict[str, Any]:
     with Deployment(folder, job_timeout=threshold) as deployment, Feed(folder / "q") as feed:
         project = deployment.project(project_text(feed.queue, TRIGGERS))
         oracle = Oracle(deployment, feed)
@@ -51,19 +51,19 @@ def _one(folder: Path, threshold: int, how: str) -> dict[str, Any]:
         sending = Thread(target=_send, args=(feed, over), daemon=True)
         sending.start()
         try:
-            oracle.fired("all", BEFORE)
+            oracle.fired("all", MESSAGES_BEFORE_FAULT)
             until(lambda: len(_jobs(deployment)) == len(triggerers), "both triggerers are registered")
             ((old,),) = deployment.rows("SELECT DISTINCT job_id FROM triggers")
             holder = next(one for one in triggerers if one.pid == _jobs(deployment)[old])
             pids = [holder.pid, *_children(holder)]
             killed = time.time_ns() // 1000
-            for pid in pids[:1] if how == "supervisor" else pids:
-                os.kill(pid, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
-            until(lambda: _next_stored(deployment, old) is not None, "the other takes over", threshold + 60)
-            if how == "stopped":
+            for pid in pids[:1] if fault == "supervisor" else pids:
+                os.kill(pid, signal.SIGSTOP if fault == "stopped" else signal.SIGKILL)
+            until(lambda: _next_stored(deployment, old) is not None, "the other triggerer takes over", threshold + 60)
+            if fault == "stopped":
                 for pid in pids:
                     os.kill(pid, signal.SIGCONT)
-                until(lambda: _fenced(deployment, holder), "the old owner learns that it is none any more")
+                until(lambda: _fenced(deployment, holder), "the previous holder is fenced")
         finally:
             over.set()
             sending.join()
@@ -75,24 +75,24 @@ def _one(folder: Path, threshold: int, how: str) -> dict[str, Any]:
     return {
         "seconds": None if stored is None else round((stored - killed) / 1e6, 2),
         "messages": feed.sent,
-        "lost": 0,  # or the verdict had raised
+        "lost": 0,  # otherwise the oracle has raised
         "stored_twice": 0,
         "old_owner": state,
     }
 
 
 def _send(feed: Feed, over: Event) -> None:
-    while not over.wait(EVERY):
+    while not over.wait(SEND_INTERVAL_SECONDS):
         feed.send(1)
 
 
 def _jobs(deployment: Deployment) -> dict[int, int]:
-    """Return the process of each job that runs."""
+    """Return the process id of each running job."""
     return dict(deployment.rows("SELECT id, pid FROM jobs WHERE state = 'running'"))
 
 
 def _next_stored(deployment: Deployment, old: int) -> int | None:
-    """Return when the first event was stored under a lease that is not the old job's, in microseconds."""
+    """Return the time at which the first event was stored under a lease of another job, in microseconds."""
     query = "SELECT min(received) FROM events WHERE received >= (SELECT max(started) FROM triggers WHERE job_id <> ?)"
     ((stored,),) = deployment.rows(query, old)
     return None if stored is None else int(stored)

@@ -1,1 +1,1 @@
-"""Benchmarks of the ordering."""
+"""Benchmarks of causal ordering and of pipelines."""

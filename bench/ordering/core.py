@@ -1,4 +1,4 @@
-"""The pure core: events a second by processor time, in batches of a log."""
+"""Measure the pure core in events per second of processor time, in batches of a log."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BATCH: Final = 2_000
 
 
 def measure(events: int = 20_000, rounds: int = 5) -> dict[str, Any]:
-    """Return the best of some rounds of the core alone, and of the memory home with claims and settling."""
+    """Return the best round of the core alone, and of the memory store with claims and settlement."""
     load = os.getloadavg()[0]
     return {
         "events": events,
         "goal": GOAL,
         "load": round(load, 2),
         "core, events/s": round(events / min(_core(events) for _ in range(rounds))),
-        "memory home, claimed and settled, events/s": round(events / min(_memory(events) for _ in range(rounds))),
+        "memory store, claimed and settled, events/s": round(events / min(_memory(events) for _ in range(rounds))),
         "stuck": 0,
     }
 
@@ -48,12 +48,12 @@ def _core(events: int) -> float:
 
 def _memory(events: int) -> float:
     taken = [OrderedEvent.of("", f"{n}", None if follows is None else f"{follows}", n) for n, follows in shuffled(events)]
-    home, handled = MemoryOrderingStore(10**12, by_age=False), 0
+    store, handled = MemoryOrderingStore(10**12, by_age=False), 0
     began = process_time()
     for start in range(0, events, BATCH):
-        home.offer(taken[start : start + BATCH], start)
-        while claims := home.claim(BATCH, start):
-            handled += home.settle(claims, start)
+        store.offer(taken[start : start + BATCH], start)
+        while claims := store.claim(BATCH, start):
+            handled += store.settle(claims, start)
     took = process_time() - began
     assert handled == events
     return took

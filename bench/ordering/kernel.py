@@ -1,4 +1,4 @@
-"""The kernel alone, on one core: events a second by processor time, for shapes that are hard to order. Prints JSON."""
+"""Measure the kernel on one core in events per second of processor time, for shapes that are hard to order. Print JSON."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ MILLION: Final = 1_000_000
 
 
 def shapes() -> dict[str, tuple[Rows, Rows]]:
-    """Return by name: the events in order of arrival, and whom each event follows (-1: nobody)."""
+    """Return by name the events in order of arrival and the leader of each event, or -1 if it has none."""
     random = np.random.default_rng(SEED)
     events, chain = np.arange(MILLION), np.arange(100_000)
     tens = np.where(events % 10 == 0, -1, events - 1)
     fans = np.where(events % 10_000 == 9_999, -1, events // 10_000 * 10_000 + 9_999)
     return {
-        "1,000,000 in chains of 10, shuffled together": (random.permutation(events), tens),
+        "1,000,000 in chains of 10, all shuffled": (random.permutation(events), tens),
         "a reversed chain of 100,000": (chain[::-1].copy(), chain - 1),
         "a reversed chain of 1,000,000": (events[::-1].copy(), events - 1),
-        "1,000,000 followers of 100 leaders that come last of their 10,000": (events, fans),
+        "1,000,000 followers of 100 leaders that arrive after their 9,999 followers": (events, fans),
     }
 
 
 def batch(arrivals: Rows, leaders: Rows) -> pa.Table:
-    """Return events as the log stamps them."""
+    """Return events with the columns of the log."""
     keys: npt.NDArray[np.uint64] = np.random.default_rng(SEED).integers(0, 2**63, (len(arrivals), 2)).astype(np.uint64)
     followed = leaders[arrivals]
     seqs = np.arange(1, len(arrivals) + 1)
@@ -54,13 +54,13 @@ def batch(arrivals: Rows, leaders: Rows) -> pa.Table:
 
 
 def measure(rounds: int = 3) -> dict[str, Any]:
-    """Return for each shape the best of some rounds: in one batch, and in ten with what is to be stored after each."""
+    """Return the best round of each shape: in one batch, and in ten batches with the changes to store after each."""
     answer: dict[str, Any] = {"goal": MILLION, "load": os.getloadavg()[0]}
     for name, (arrivals, leaders) in shapes().items():
         events = batch(arrivals, leaders)
         answer[name] = {
             "one batch": round(len(arrivals) / min(_one(events) for _ in range(rounds))),
-            "ten batches, with what is to be stored after each": round(len(arrivals) / min(_ten(events) for _ in range(rounds))),
+            "ten batches, with the changes to store": round(len(arrivals) / min(_ten(events) for _ in range(rounds))),
         }
     return answer
 

@@ -1,4 +1,4 @@
-"""The log that the pipeline's benchmarks read, and who fills it."""
+"""Fill the log that the benchmarks of the pipeline read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace.wire.custody.events import EventBatch, EventItem
 PROJECT: Final = "bench"
 CHAIN: Final = 10
 SHUFFLED: Final = 50_000
-"""Events that are shuffled among themselves."""
+"""Number of events that are shuffled among themselves."""
 
 
 def registration(kind: Any) -> RegisterJob:
-    """Return a new process of this kind."""
+    """Return the registration of a new process of this kind."""
     return RegisterJob(registration_id=uuid4().hex, kind=kind, hostname="bench", pid=1, project=PROJECT)
 
 
@@ -52,7 +52,7 @@ def history(count: int, payload: int, name: str, firing: int) -> list[EventItem]
 
 
 def fill(home: Path, count: int, payload: int) -> None:
-    """Fill a new database's log before anybody serves it."""
+    """Fill the log of a new database, before an API server opens it."""
     store = open_store(f"sqlite:///{home / 'headrace.db'}", liveness=Liveness(threshold=3_600_000_000))
     job = store.jobs.register(registration("triggerer"))
     store.projects.declare(job.id, PROJECT, declaration())

@@ -1,7 +1,7 @@
-"""One event at a time, as Prefect's consumers hand them over: ours and Prefect's in turns, in one run, on the same kinds of database.
+"""Measure single events, as Prefect's consumers pass them: Headrace and Prefect in turn, in one run, on the same kinds of database.
 
-Events without a leader; chains in order; the same chains shuffled among 500 others; all of them shuffled together. Levels of durability
-differ: what Prefect has seen is its process' memory and its SQLite is `synchronous=NORMAL`; ours is durable and `FULL`.
+Events have no leader, or are in chains: in order, shuffled within 500 events, or all shuffled. Durability differs: Prefect keeps its
+record of seen events in process memory, and its SQLite is `synchronous=NORMAL`. Headrace's record is durable, and its SQLite is `FULL`.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ GOALS: Final = {
 }
 
 
-def measure(homes: Sequence[str], peer: Callable[..., dict[str, Any]], rounds: int = 3) -> dict[str, Any]:
-    """Return events/s of both sides, medians of `rounds` in which they take turns, and the ratios."""
+def measure(stores: Sequence[str], peer: Callable[..., dict[str, Any]], rounds: int = 3) -> dict[str, Any]:
+    """Return events/s of both sides, as medians of `rounds` rounds in turn, and the ratios."""
     answer: dict[str, Any] = {"load": round(os.getloadavg()[0], 2)}
-    for home in homes:
-        with _databases(home) as (mine, other):
-            answer[home] = _beside(home, peer, rounds, mine, other)
+    for kind in stores:
+        with _databases(kind) as (mine, other):
+            answer[kind] = _beside(kind, peer, rounds, mine, other)
     return answer
 
 
-def _beside(home: str, peer: Callable[..., dict[str, Any]], rounds: int, mine: str, other: str | None) -> dict[str, Any]:
+def _beside(kind: str, peer: Callable[..., dict[str, Any]], rounds: int, mine: str, other: str | None) -> dict[str, Any]:
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []
     for _ in range(rounds):
-        ours.append({shape: asyncio.run(run(home, shape, EVENTS[home], mine)) for shape in SHAPES})
-        theirs.append(peer("memory" if home == "memory" else "db", EVENTS[home], "each", url=other))
-    return {shape: _compared([one[shape] for one in ours], [one[shape] for one in theirs], GOALS[home].get(shape)) for shape in SHAPES}
+        ours.append({shape: asyncio.run(run(kind, shape, EVENTS[kind], mine)) for shape in SHAPES})
+        theirs.append(peer("memory" if kind == "memory" else "db", EVENTS[kind], "each", url=other))
+    return {shape: _compared([one[shape] for one in ours], [one[shape] for one in theirs], GOALS[kind].get(shape)) for shape in SHAPES}
 
 
 def _compared(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], goal: float | None) -> dict[str, Any]:
     fast, slow = (sorted(one["events/s"] for one in side)[len(side) // 2] for side in (ours, theirs))
     work = sorted(one["by processor"] for one in ours)[len(ours) // 2]
-    told = {"headrace, events/s": fast, "prefect, events/s": slow, "ratio": round(fast / slow, 2), "goal": goal}
-    return {**told, "headrace, by its processor time": work, "prefect, stuck": theirs[0]["stuck"]}
+    figures = {"headrace, events/s": fast, "prefect, events/s": slow, "ratio": round(fast / slow, 2), "goal": goal}
+    return {**figures, "headrace, by its processor time": work, "prefect, stuck": theirs[0]["stuck"]}
 
 
 @contextmanager
-def _databases(home: str) -> Iterator[tuple[str, str | None]]:
-    """Give an URL for each side where both need a server."""
-    if home != "postgresql":
+def _databases(kind: str) -> Iterator[tuple[str, str | None]]:
+    """Yield a URL for each side, if both need a server."""
+    if kind != "postgresql":
         yield "", None
         return
     sys.path.insert(0, str(ROOT / "tests"))
@@ -73,8 +73,8 @@ def _databases(home: str) -> Iterator[tuple[str, str | None]]:
         server.close()
 
 
-async def run(home: str, shape: str, events: int, url: str) -> dict[str, int]:
-    """Hand events over one at a time; return how fast it was."""
+async def run(kind: str, shape: str, events: int, url: str) -> dict[str, int]:
+    """Pass events to the ordering one at a time; return events per second."""
     now = datetime.now(UTC)
     taken = [
         CausalEvent(id=f"{n}", occurred=now + timedelta(microseconds=n), follows=None if follows is None else f"{follows}")
@@ -82,7 +82,7 @@ async def run(home: str, shape: str, events: int, url: str) -> dict[str, int]:
     ]
     handled: set[str] = set()
     with TemporaryDirectory(prefix="bench-ordering-") as folder:
-        store = {"memory": None, "sqlite": f"sqlite:///{Path(folder) / 'ordering.db'}", "postgresql": url}[home]
+        store = {"memory": None, "sqlite": f"sqlite:///{Path(folder) / 'ordering.db'}", "postgresql": url}[kind]
         async with CausalOrdering(f"bench {shape} {now.timestamp()}", store) as ordering:
 
             async def handler(event: CausalEvent) -> None:

@@ -1,6 +1,6 @@
-"""Prefect's causal ordering, by its public names, in its own environment: python -m bench.ordering.peer memory|db EVENTS [each].
+"""Measure Prefect's causal ordering through its public names, in its own environment, and print JSON.
 
-It prints JSON; with `each`, of each of the shapes of arrival.
+Usage: python -m bench.ordering.peer memory|db EVENTS [each]. With `each`, it measures each shape of arrival.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from uuid import UUID
 from bench.ordering.case import SHAPES, arrivals, shuffled
 
 
-async def run(home: str, events: int, shape: str | None) -> dict[str, Any]:
-    """Offer all events as Prefect's own consumers do; return how fast it was, and how many were never handled."""
+async def run(store: str, events: int, shape: str | None) -> dict[str, Any]:
+    """Offer all events as Prefect's consumers do; return events per second and the number of events that were not handled."""
     ordering: Any = import_module("prefect.server.events.ordering")
     received: Any = import_module("prefect.server.events.schemas.events").ReceivedEvent
-    causal = import_module(f"prefect.server.events.ordering.{home}").CausalOrdering(f"bench {shape}")
-    if home == "db":
+    causal = import_module(f"prefect.server.events.ordering.{store}").CausalOrdering(f"bench {shape}")
+    if store == "db":
         await import_module("prefect.server.database").provide_database_interface().create_db()
     now = datetime.now(UTC)
     first = 1 if shape is None else 1 + 1_000_000 * SHAPES.index(shape)
@@ -56,17 +56,17 @@ async def run(home: str, events: int, shape: str | None) -> dict[str, Any]:
     return {"events": events, "events/s": round(len(handled) / took), "stuck": stuck, "version": version("prefect")}
 
 
-async def answered(home: str, events: int, each: bool) -> dict[str, Any]:
-    """Return what one shape came to, or each of them: to import Prefect takes longer than to run it."""
-    return {shape: await run(home, events, shape) for shape in SHAPES} if each else await run(home, events, None)
+async def measure(store: str, events: int, each: bool) -> dict[str, Any]:
+    """Return the figures of one shape, or of each shape in one process, because the import of Prefect takes longer than a run."""
+    return {shape: await run(store, events, shape) for shape in SHAPES} if each else await run(store, events, None)
 
 
 def main() -> None:
     logging.disable(logging.CRITICAL)
-    # What a library prints must not get into the answer.
+    # Output of a library must not mix with the result.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
-        answers.write(json.dumps(asyncio.run(answered(sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["each"]))) + "\n")
+        answers.write(json.dumps(asyncio.run(measure(sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["each"]))) + "\n")
 
 
 if __name__ == "__main__":

@@ -33,39 +33,39 @@ def measure(events: int = 200_000) -> dict[str, Any]:
             for start in range(0, events, BATCH):
                 _append(store, job, epochs, start)
             alone = [_append(store, job, epochs, events + n * 10, 10) for n in range(APPENDS)]
-            held, beside = _forget(store, job, epochs, events)
+            held, beside = _prune(store, job, epochs, events)
         finally:
             store.close()
     return {
         "events": events,
         "load": round(load, 2),
-        "rows at once": BATCH_ROWS,
-        "lock held, median and longest, ms": _ms(held),
-        "append of 10 alone, median and longest, ms": _ms(alone),
-        "append of 10 beside it, median and longest, ms": _ms(beside),
-        "events forgotten/s, with rests": round(BATCH_ROWS / (sum(held) / len(held) + PAUSE_SECONDS)),
+        "rows per transaction": BATCH_ROWS,
+        "lock held, median and maximum, ms": _ms(held),
+        "append of 10 without pruning, median and maximum, ms": _ms(alone),
+        "append of 10 during pruning, median and maximum, ms": _ms(beside),
+        "events pruned/s, pauses included": round(BATCH_ROWS / (sum(held) / len(held) + PAUSE_SECONDS)),
     }
 
 
-def _forget(store: Store, job: int, epochs: dict[int, int], events: int) -> tuple[list[float], list[float]]:
-    """Forget half of the log a piece at a time, and append all the while; return how long each piece and each append took."""
+def _prune(store: Store, job: int, epochs: dict[int, int], events: int) -> tuple[list[float], list[float]]:
+    """Prune half of the log in slices during concurrent appends; return the seconds of each slice and of each append."""
     held: list[float] = []
     over = threading.Event()
-    rest = threading.Event()
+    pause = threading.Event()
 
-    def piece(connection: Any) -> int:
+    def slice_rows(connection: Any) -> int:
         began = perf_counter()
-        swept = logged_events(connection, AgeLimit(events, events, 0, 0), BATCH_ROWS)
+        pruned = logged_events(connection, AgeLimit(events, events, 0, 0), BATCH_ROWS)
         held.append(perf_counter() - began)
-        return swept.rows
+        return pruned.rows
 
-    def forget() -> None:
+    def prune() -> None:
         for _ in range(events // 2 // BATCH_ROWS):
-            store.prune(piece)
-            rest.wait(PAUSE_SECONDS)
+            store.prune(slice_rows)
+            pause.wait(PAUSE_SECONDS)
         over.set()
 
-    thread = threading.Thread(target=forget)
+    thread = threading.Thread(target=prune)
     thread.start()
     beside: list[float] = []
     while not over.is_set():

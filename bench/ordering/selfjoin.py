@@ -1,7 +1,7 @@
-"""The peer of a replay: causal order by self-joins in Spark SQL, as one would write it without Headrace.
+"""The peer of a replay: causal order by self-joins in Spark SQL, without Headrace.
 
-Each round joins the history with itself, and every event looks twice as far up. It gets what favours it: no copies to look for, no
-cycles, no position column, and rounds that are kept in memory.
+Each round joins the history with itself and doubles the distance to the leader that each event refers to. The conditions favour the
+peer: no copies, no cycles, no position column, and rounds in memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ def order(spark: SparkSession, source: Path, out: Path, shuffles: int) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions") or "2"
     spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
     try:
-        climbed = _climbed(spark.read.parquet(str(source)))
-        climbed.orderBy("eff", "depth", "occurred", "id").select("id", "follows", "occurred").write.parquet(str(out))
+        ordered = _with_depth(spark.read.parquet(str(source)))
+        ordered.orderBy("eff", "depth", "occurred", "id").select("id", "follows", "occurred").write.parquet(str(out))
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
         spark.catalog.clearCache()
 
 
-def _climbed(history: DataFrame) -> DataFrame:
+def _with_depth(history: DataFrame) -> DataFrame:
     rows = history.select(
         "id",
         "follows",

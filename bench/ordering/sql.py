@@ -1,4 +1,4 @@
-"""The SQL home on SQLite, durable: events a second by the wall clock, offered, claimed and settled in batches."""
+"""Measure the durable SQL store on SQLite in events per second of wall time: offered, claimed and settled in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH: Final = 2_000
 
 
 def measure(events: int = 20_000, rounds: int = 3) -> dict[str, Any]:
-    """Return the best of some rounds."""
+    """Return the figures of the best round."""
     load = os.getloadavg()[0]
     took = [_once(events) for _ in range(rounds)]
     wall, processor = (min(column) for column in zip(*took, strict=True))
@@ -36,13 +36,13 @@ def measure(events: int = 20_000, rounds: int = 3) -> dict[str, Any]:
 def _once(events: int) -> tuple[float, float]:
     taken = [OrderedEvent.of("", f"{n}", None if follows is None else f"{follows}", n, "{}") for n, follows in shuffled(events)]
     with TemporaryDirectory(prefix="bench-ordering-") as folder:
-        home, handled = StandaloneOrderingStore(f"sqlite:///{Path(folder) / 'ordering.db'}", "bench", 10**12, by_age=False), 0
+        store, handled = StandaloneOrderingStore(f"sqlite:///{Path(folder) / 'ordering.db'}", "bench", 10**12, by_age=False), 0
         began, worked = perf_counter(), process_time()
         for start in range(0, events, BATCH):
-            home.take(EventFeed.of(taken[start : start + BATCH]), start)
-        while claims := home.claim(BATCH, events):
-            handled += home.settle(claims, events)
+            store.take(EventFeed.of(taken[start : start + BATCH]), start)
+        while claims := store.claim(BATCH, events):
+            handled += store.settle(claims, events)
         took = perf_counter() - began, process_time() - worked
-        home.close()
+        store.close()
     assert handled == events
     return took

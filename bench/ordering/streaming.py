@@ -1,7 +1,7 @@
-"""The pipeline from the api's log to Parquet: `python -m bench.ordering.streaming`, as JSON.
+"""Measure the pipeline from the event log to Parquet: `python -m bench.ordering.streaming`. Print JSON.
 
-The real api in a process of its own on SQLite, the real pipeline driver on `local[2]` in this one. Measured: large batches, slim and with
-300 bytes of payload; batches of 100 events, from the API's answer to the table; and reading the log.
+The API server on SQLite is a separate process; the pipeline driver on `local[2]` is in this process. The parts are large batches, slim
+and with 300 bytes of payload; batches of 100 events, from the response of the API to the table; and reads of the log.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from headrace.wire.custody.events import EventBatch
 
 PARTS: Final = ("latency", "slim", "payload", "reading")
 SMALL: Final = 100
-"""Events of a small batch."""
+"""Number of events of a small batch."""
 
 
 def project() -> Project:
-    """Return what is run: each event into one table."""
-    made = Project(PROJECT)
+    """Return a project whose pipeline writes each event to one table."""
+    result = Project(PROJECT)
 
-    @made.pipeline(on="*", table="legs", payload="n long, text string")
+    @result.pipeline(on="*", table="legs", payload="n long, text string")
     def legs(events: DataFrame) -> DataFrame:
         return events.select("position", "mark", "seq", "id", "follows", "occurred", "payload")
 
-    return made
+    return result
 
 
 Alive = Callable[[], bool]
@@ -62,7 +62,7 @@ Driver = Callable[[Api, Path, SparkSession, int], AbstractContextManager[Alive]]
 
 @contextmanager
 def driver(api: Api, home: Path, spark: SparkSession, max_rows: int) -> Iterator[Alive]:
-    """Run the product's pipeline in a thread."""
+    """Run the driver of the pipeline in a thread."""
     options = PipelineOptions(api.url, KEY, home, home / "tables", scope=PROJECT, max_rows=max_rows)
     stop = threading.Event()
     thread = threading.Thread(target=run_pipeline, args=(project(), options, stop, spark))
@@ -75,7 +75,7 @@ def driver(api: Api, home: Path, spark: SparkSession, max_rows: int) -> Iterator
 
 
 def stored(home: Path) -> int:
-    """Return how many rows the table has; each file is looked at once: what is measured runs in this process too."""
+    """Return the number of rows of the table. Each file is read only once, because the measured driver runs in this process too."""
     return sum(map(_rows, (home / "tables" / "legs").glob("*.parquet")))
 
 
@@ -85,15 +85,15 @@ def _rows(path: Path) -> int:
 
 
 def wait_for(rows: int, home: Path, alive: Alive) -> None:
-    """Wait until the table has so many rows."""
+    """Poll until the table has `rows` rows. Exit if the pipeline ends before."""
     while stored(home) < rows:
         if not alive():
-            raise SystemExit("The pipeline ended; what it said stands above.")
+            raise SystemExit("The pipeline ended. Its output is above.")
         time.sleep(0.005)
 
 
 async def throughput(spark: SparkSession, count: int, batch: int, payload: int, run: Driver = driver) -> dict[str, Any]:
-    """Return events a second over a whole log: from the first batch's file to the last one's."""
+    """Return events per second over a whole log, from the file of the first batch to the file of the last."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
         await asyncio.to_thread(fill, home, count, payload)
@@ -108,24 +108,24 @@ async def throughput(spark: SparkSession, count: int, batch: int, payload: int, 
         best, middle = min(took), median(took)
         return {
             "events": count,
-            "events_a_batch": batch,
+            "events_per_batch": batch,
             "payload_bytes": payload,
             "seconds_between_batches": took,
-            "events_a_second": round(batch / middle),
-            "events_a_second_best": round(batch / best),
-            "events_a_processor_second": round((count - begun) / used),
+            "events_per_second": round(batch / middle),
+            "events_per_second_best": round(batch / best),
+            "events_per_processor_second": round((count - begun) / used),
         }
 
 
-async def beats(feeder: TriggererClient) -> None:
-    """Say again and again that the feeder lives."""
+async def send_heartbeats(feeder: TriggererClient) -> None:
+    """Send heartbeats of the feeder until cancelled."""
     while True:
         await feeder.heartbeat(Heartbeat())
         await asyncio.sleep(2.0)
 
 
 async def latency(spark: SparkSession, batches: int, run: Driver = driver) -> dict[str, Any]:
-    """Return the milliseconds from the api's answer to 100 events until their table has them."""
+    """Return the milliseconds from the response of the API to 100 events until the table contains them."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
         async with api_process(home) as api, TriggererClient(api.url, key=KEY) as feeder:
@@ -133,7 +133,7 @@ async def latency(spark: SparkSession, batches: int, run: Driver = driver) -> di
             await feeder.declare(PROJECT, declaration())
             (lease,) = (await feeder.request(LOAD_TRIGGERS, LoadTriggers(capacity=10, queues=["default"]))).leases
             took: list[float] = []
-            beating = asyncio.create_task(beats(feeder))
+            beating = asyncio.create_task(send_heartbeats(feeder))
             with run(api, home, spark, 20_000) as alive:
                 for number in range(batches + 5):
                     items = history(SMALL, 300, f"new{number}", lease.trigger_id)
@@ -153,7 +153,7 @@ async def latency(spark: SparkSession, batches: int, run: Driver = driver) -> di
 
 
 async def reading(count: int, payload: int) -> dict[str, Any]:
-    """Return how many events a second one reader gets from the api, as Arrow."""
+    """Return the events per second that one reader gets from the API as Arrow."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
         await asyncio.to_thread(fill, home, count, payload)
@@ -161,49 +161,49 @@ async def reading(count: int, payload: int) -> dict[str, Any]:
             with PipelineClient(api.url, key=KEY) as client:
                 client.register(registration("pipeline"))
                 best = min(_read(client, count) for _ in range(3))
-    return {"events": count, "payload_bytes": payload, "events_a_second": round(count / best)}
+    return {"events": count, "payload_bytes": payload, "events_per_second": round(count / best)}
 
 
 def _read(client: PipelineClient, count: int) -> float:
     begun = time.perf_counter()
     rows = sum(page.num_rows for page in client.pages(after=0, to=count, limit=20_000))
     if rows != count:
-        raise SystemExit(f"{rows} events were read of {count}.")
+        raise SystemExit(f"{rows} of {count} events were read.")
     return time.perf_counter() - begun
 
 
-def measure(asked: argparse.Namespace) -> dict[str, Any]:
-    """Run what is asked for."""
-    found: dict[str, Any] = {"commit": commit(), **machine()}
-    # Python workers of Spark's unpickle what this package defines.
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of the requested parts."""
+    answer: dict[str, Any] = {"commit": commit(), **machine()}
+    # Python workers of Spark unpickle functions of this package.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with TemporaryDirectory() as folder, open_session("bench", master="local[2]", work=Path(folder)) as spark:
-        if "latency" in asked.only:
-            found["latency_100_events"] = asyncio.run(latency(spark, asked.batches))
+        if "latency" in options.only:
+            answer["latency_100_events"] = asyncio.run(latency(spark, options.batches))
         for name, payload in (("slim", 0), ("payload", 300)):
-            if name in asked.only:
-                found[f"throughput_{name}"] = asyncio.run(throughput(spark, asked.events, asked.batch, payload))
+            if name in options.only:
+                answer[f"throughput_{name}"] = asyncio.run(throughput(spark, options.events, options.batch, payload))
     for name, payload in (("slim", 0), ("payload", 300)):
-        if "reading" in asked.only:
-            found[f"reading_{name}"] = asyncio.run(reading(min(asked.events, 200_000), payload))
-    return {**found, "load_after": load()}
+        if "reading" in options.only:
+            answer[f"reading_{name}"] = asyncio.run(reading(min(options.events, 200_000), payload))
+    return {**answer, "load_after": load()}
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what to measure."""
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=600_000)
-    parser.add_argument("--batch", type=int, default=100_000)
-    parser.add_argument("--batches", type=int, default=40, help="small ones, for the latency")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    asked = parser.parse_args(given)
-    if asked.batch < SHUFFLED:
-        parser.error(f"a batch has at least {SHUFFLED:,} events: so many are shuffled among themselves, and smaller ones would wait")
-    return asked
+    parser.add_argument("--events", type=int, default=600_000, help="number of events of the log (%(default)s)")
+    parser.add_argument("--batch", type=int, default=100_000, help="number of events per large batch (%(default)s)")
+    parser.add_argument("--batches", type=int, default=40, help="number of small batches of the latency part (%(default)s)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="measure only these parts")
+    options = parser.parse_args(argv)
+    if options.batch < SHUFFLED:
+        parser.error(f"invalid --batch {options.batch}: events are shuffled over {SHUFFLED:,}. Use at least {SHUFFLED:,}.")
+    return options
 
 
 def main() -> None:
-    """Measure, and print JSON."""
+    """Measure the requested parts and print JSON."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     print(json.dumps(measure(arguments()), indent=2))
 

@@ -1,7 +1,7 @@
-"""A batch of 100 beside 1,000,000 events that wait: milliseconds of processor time and bytes to store, as JSON.
+"""Measure a batch of 100 beside 1,000,000 waiting events: milliseconds of processor time and bytes to store. Print JSON.
 
-The same batches by the step over the trees that a batch affects, and by the step over all waiting events. And a pipeline's batching that
-holds 1,500,000 events.
+The step over the trees that a batch affects is compared with the step over all waiting events, for the same kinds of batches. Another
+part measures the batching of a pipeline that holds 1,500,000 events.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ GOAL_BYTES: Final = 1_000_000
 
 
 class Cost(NamedTuple):
-    """What a batch cost: milliseconds of processor time, and bytes to store."""
+    """The cost of a batch: milliseconds of processor time, and bytes to store."""
 
     ms: float
     bytes: int
 
 
 class Feed:
-    """Chains of 10 whose first event comes last, shuffled; then batches of 100 in turn."""
+    """Generates shuffled chains of 10 whose first event arrives last, then batches of 100."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(SEED)
@@ -58,16 +58,16 @@ class Feed:
             yield self._table(self._keys[some], self._keys[some - 1])
 
     def releasing(self) -> pa.Table:
-        """Return the first events of 10 chains, among events that wait for nothing."""
+        """Return the first events of 10 chains, among events without a leader."""
         first, self._first = self._first[:DEPTH], self._first[DEPTH:]
         return self._table(np.concatenate([self._keys[first], self._new(BATCH - DEPTH)]), None)
 
     def joining(self) -> pa.Table:
-        """Return events that follow some that wait."""
+        """Return events that follow waiting events."""
         return self._table(self._new(BATCH), self._keys[self._random.choice(self._followers, BATCH, replace=False)])
 
     def above(self) -> pa.Table:
-        """Return the first events of 50 chains, which follow others that have not come, and 50 more of those."""
+        """Return the first events of 50 chains and 50 other events, all with leaders that have not arrived."""
         first, self._first = self._first[: BATCH // 2], self._first[BATCH // 2 :]
         return self._table(np.concatenate([self._keys[first], self._new(BATCH - len(first))]), self._new(BATCH))
 
@@ -99,9 +99,9 @@ def measure(rounds: int = 100) -> dict[str, Any]:
         kernel.step(batch, 0)
         kernel.changes()
     answer: dict[str, Any] = {"goal": f"{GOAL_MS} ms, {GOAL_BYTES:,} bytes", "load": os.getloadavg()[0]}
-    answer["1,000,000 come to wait, by 20,000: events/s"] = round(WAITING / (process_time() - begun))
+    answer["1,000,000 followers in batches of 20,000, events/s"] = round(WAITING / (process_time() - begun))
     kinds: dict[str, Callable[[], pa.Table]] = {"releasing": feed.releasing, "joining": feed.joining, "above": feed.above}
-    kernel.step(feed.releasing(), 1)  # indexes what came since the last small batch
+    kernel.step(feed.releasing(), 1)  # indexes the events since the last small batch
     for name, batch_of in kinds.items():
         answer[name] = _summary([_step(kernel, batch_of(), ratio=kernel_module.SUBSET_RATIO) for _ in range(rounds)])
         answer[f"{name}, over all waiting events"] = _summary([_step(kernel, batch_of(), ratio=len(kernel)) for _ in range(3)])
@@ -119,7 +119,7 @@ def _step(kernel: Kernel, batch: pa.Table, ratio: int) -> Cost:
 
 
 def _held(rounds: int) -> Iterator[Cost]:
-    """Yield what it costs to hold 100 events more, and to take 100."""
+    """Yield the cost to hold 100 more events and to take 100."""
     held, columns = HeldEvents("held/0/"), np.arange(HELD)
     held.append(columns, columns, np.zeros(HELD, dtype=np.int8), 0)
     held.changes()

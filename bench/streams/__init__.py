@@ -1,1 +1,1 @@
-"""Headrace's shared streams and Airflow's, under one load: `make bench-streams`. See docs/design/benchmarks.md."""
+"""Compare the shared streams of Headrace and Airflow under the same load: `make bench-streams`. See docs/design/benchmarks.md."""

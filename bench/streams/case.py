@@ -1,4 +1,4 @@
-"""What is measured: loads that both sides are put under."""
+"""The loads of both sides."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SideName: TypeAlias = Literal["airflow", "headrace"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One load. `selective`: each raw event matches one subscriber of all; else it matches every one.
+    """One load of `events` raw events. `selective`: each raw event matches one subscriber, otherwise all of them.
 
-    `declared`: the subscribers are declared watches (Headrace only), not Python filters. `events`: how many raw events.
+    `declared`: the subscribers are declared watches (Headrace only), not Python filters.
     """
 
     name: str
@@ -24,11 +24,11 @@ class Case:
     acks: bool = True
     lanes: int = 1
     samples: int = 0
-    """How often to look at the memory the process holds."""
+    """Number of samples of the process's resident memory."""
 
     @property
     def deliveries(self) -> int:
-        """How many trigger events the load makes."""
+        """Return the number of trigger events of the load."""
         return self.events if self.selective else self.events * self.subscribers
 
     def on_wire(self) -> dict[str, Any]:
@@ -37,17 +37,17 @@ class Case:
 
     @classmethod
     def off_wire(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the case that `on_wire` wrote down."""
+        """Return the case of a JSON object from `on_wire`."""
         return cls(**fields)
 
     def with_events(self, events: int) -> Case:
-        """Return the same load with so many raw events."""
+        """Return the same load with another number of raw events."""
         return replace(self, events=events)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: the peer's load, ours with declared watches and with Python filters, and the goal in events a second."""
+    """One row of the table: the loads of the peer, of declared watches and of Python filters, and the goal in events per second."""
 
     name: str
     peer: Case
@@ -62,7 +62,7 @@ def _row(name: str, subscribers: int, selective: bool, goal: int, events: tuple[
     return Row(name, peer, replace(declared, declared=True), filters, goal, "declared" if selective else "filters")
 
 
-# Each measurement takes about a second of the side that runs it; the slow side would need minutes for what the fast one needs to be timed.
+# Each measurement takes about a second. With the load of the fast side, the slow side would take minutes.
 ROWS: Final = (
     _row("1 subscriber", 1, False, 200_000, (60_000, 100_000, 100_000)),
     _row("100 subscribers, each event matches all", 100, False, 4_000, (600, 40_000, 3_000)),
@@ -74,6 +74,6 @@ ACKS: Final = (
     (Case("1 subscriber", 1, 60_000), Case("1 subscriber", 1, 100_000)),
     (Case("100 subscribers, each event matches all", 100, 600), Case("100 subscribers, each event matches all", 100, 3_000)),
 )
-"""The peer's load and ours, to be run with acks and without."""
+"""Loads of the peer and of Headrace, each measured with and without acks."""
 
 LONG: Final = Case("1 subscriber, 8 lanes", 1, 1_000_000, lanes=8, samples=40)

@@ -1,4 +1,4 @@
-"""Puts one side under one load. Knows neither side; imports neither."""
+"""Run one load on one side. This module imports neither side."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from bench.streams.case import Case
 from bench.streams.feed import Feed
 
 KEY: Final = "bench"
-LONGEST: Final = 300.0
-"""Maximum seconds of one load."""
+MAX_LOAD_SECONDS: Final = 300.0
 
 
 class Trigger(Protocol):
-    """What both sides' triggers have."""
+    """The common interface of the triggers of both sides."""
 
     def filter_shared_stream(self, stream: AsyncIterator[Any], /) -> AsyncIterator[Any]: ...
 
 
 class Manager(Protocol):
-    """What both sides' `SharedStreamManager` has."""
+    """The common interface of `SharedStreamManager` of both sides."""
 
     def subscribe(self, *, trigger_id: int, trigger: Any, key: Hashable) -> AsyncIterator[Any]: ...
 
@@ -36,18 +35,18 @@ class Manager(Protocol):
 
 
 class Side(Protocol):
-    """One of the two that are measured."""
+    """One of the two measured systems."""
 
     version: str
 
     def feed(self, case: Case) -> Feed:
-        """Return the upstream that the side's triggers will read."""
+        """Return the upstream of the side's triggers."""
         ...
 
     def manager(self) -> Manager: ...
 
-    def trigger(self, wants: int | None, *, acks: bool) -> Trigger:
-        """Return a trigger with a trivial filter, which wants the raw events whose `k` is `wants`, or all."""
+    def trigger(self, k: int | None, *, acks: bool) -> Trigger:
+        """Return a trigger with a trivial filter: it fires on raw events with this `k`, or on all if `k` is None."""
         ...
 
     def declare(self, manager: Any, case: Case) -> None:
@@ -57,7 +56,7 @@ class Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What one measurement cost: seconds of the clock, and of the processor; and the memory held on the way, in bytes."""
+    """One measurement: seconds of wall time and of processor time, and samples of the resident memory in bytes."""
 
     events: int
     seconds: float
@@ -70,7 +69,7 @@ class Took:
 
 
 def texts(count: int) -> list[bytes]:
-    """Return `count` raw events as JSON text, each with another `k`."""
+    """Return `count` raw events as JSON text, each with its own `k`."""
     return [
         json.dumps(
             {"id": f"flight-{k:05}", "k": k, "carrier": "UA", "origin": "EWR", "dest": "IAH", "dep_delay": 2, "pad": "x" * 80}
@@ -97,15 +96,15 @@ async def drive(side: Side, case: Case) -> Took:
         for number in range(case.subscribers):
             trigger = side.trigger(number if case.selective else None, acks=case.acks)
             stream = trigger.filter_shared_stream(manager.subscribe(trigger_id=number, trigger=trigger, key=KEY))
-            want = -1 if case.acks else case.deliveries // case.subscribers
-            tasks.append(asyncio.create_task(_consume(manager, number, stream, want, left, feed)))
+            expected = -1 if case.acks else case.deliveries // case.subscribers
+            tasks.append(asyncio.create_task(_consume(manager, number, stream, expected, left, feed)))
     try:
-        done = asyncio.create_task(_through(feed))
+        done = asyncio.create_task(_wait_for(feed))
         tasks.append(done)
-        # A subscriber only returns when its stream has ended, so that the clock would never stop.
-        await asyncio.wait(tasks, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
+        # A subscriber returns only when its stream has ended; then the clock would never stop.
+        await asyncio.wait(tasks, timeout=MAX_LOAD_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not done.done():
-            raise SystemExit(f"The stream of the benchmark ended or stood still: {case.name}.")
+            raise SystemExit(f"The stream of the benchmark ended or stalled: {case.name}.")
     finally:
         for task in tasks:
             task.cancel()
@@ -114,19 +113,19 @@ async def drive(side: Side, case: Case) -> Took:
     return Took(case.events, feed.seconds, feed.cpu, feed.resident)
 
 
-async def _through(feed: Feed) -> None:
+async def _wait_for(feed: Feed) -> None:
     await feed.done.wait()
 
 
-async def _consume(manager: Manager, number: int, stream: AsyncIterator[Any], want: int, left: list[int], feed: Feed) -> None:
-    """Confirm at once whatever the filter yields, as a runner would; the last subscriber to have `want` stops the clock."""
-    got = 0
+async def _consume(manager: Manager, number: int, stream: AsyncIterator[Any], expected: int, left: list[int], feed: Feed) -> None:
+    """Confirm each trigger event immediately, as a runner does. The last subscriber that gets `expected` events stops the clock."""
+    count = 0
     async for _ in stream:
         seq = manager.bind_pending_event(trigger_id=number, key=KEY)
         if seq is not None:
             manager.confirm_persisted((seq,))
-        got += 1
-        if got == want:
+        count += 1
+        if count == expected:
             left[0] -= 1
             if not left[0]:
                 feed.finish()

@@ -1,4 +1,4 @@
-"""The upstream of both sides: it never waits for anything, and says when the last raw event is through."""
+"""The upstream of both sides. It never waits, and sets an event when the last raw event is advanced."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Final
 
-STRETCH: Final = 256
-"""After so many raw events the upstream lets others run; the peer fails subscribers that are 1,024 behind, so there must be some bound."""
+YIELD_INTERVAL_EVENTS: Final = 256
+"""Raw events between two yields to other coroutines. The peer fails subscribers that are 1,024 behind, so a bound is necessary."""
 
 _STATM: Final = Path("/proc/self/statm")
 
 
 class Feed:
-    """`events` raw events out of `ring`, again and again; `fresh` makes each from what the ring holds and its number.
+    """Yields `events` raw events: the entries of `templates` repeatedly. `fresh` creates each from its template and its number.
 
-    The clock starts when the first raw event is asked for, and stops when the last is advanced (without acks: read by everyone).
+    The clock starts when the first raw event is requested. It stops when the last is advanced, or, without acks, read by all.
     """
 
     def __init__(
-        self, ring: Sequence[Any], events: int, *, lanes: int = 1, samples: int = 0, fresh: Callable[[Any, int], Any] | None = None
+        self, templates: Sequence[Any], events: int, *, lanes: int = 1, samples: int = 0, fresh: Callable[[Any, int], Any] | None = None
     ) -> None:
-        self.ring = ring
+        self.templates = templates
         self.events = events
         self.lanes = lanes
         self.done = asyncio.Event()
         self.seconds = self.cpu = 0.0
         self.resident: list[int] = []
         self._fresh = fresh
-        self._sample_every = events // samples if samples else events + 1
+        self._sample_interval = events // samples if samples else events + 1
         self._advanced = 0
         self._begun = self._begun_cpu = 0.0
 
     async def pairs(self) -> AsyncIterator[tuple[Any, int]]:
         """Yield raw events with their numbers as payload."""
-        ring, size, fresh = self.ring, len(self.ring), self._fresh
+        templates, size, fresh = self.templates, len(self.templates), self._fresh
         self._begin()
         for number in range(self.events):
-            raw = ring[number % size]
+            raw = templates[number % size]
             yield (raw if fresh is None else fresh(raw, number)), number
-            if number % STRETCH == STRETCH - 1:
-                await self._rest(number)
+            if number % YIELD_INTERVAL_EVENTS == YIELD_INTERVAL_EVENTS - 1:
+                await self._yield_control(number)
         await asyncio.Event().wait()
 
     async def bare(self) -> AsyncIterator[Any]:
         """Yield raw events alone, for the path without acks."""
-        ring, size = self.ring, len(self.ring)
+        templates, size = self.templates, len(self.templates)
         self._begin()
         for number in range(self.events):
-            yield ring[number % size]
-            if number % STRETCH == STRETCH - 1:
-                await self._rest(number)
+            yield templates[number % size]
+            if number % YIELD_INTERVAL_EVENTS == YIELD_INTERVAL_EVENTS - 1:
+                await self._yield_control(number)
         await asyncio.Event().wait()
 
     def advanced(self, count: int) -> None:
-        """Count what was advanced."""
+        """Count advanced raw events; stop the clock after the last."""
         self._advanced += count
         if self._advanced == self.events:
             self.finish()
@@ -72,14 +72,14 @@ class Feed:
     def _begin(self) -> None:
         self._begun, self._begun_cpu = perf_counter(), process_time()
 
-    async def _rest(self, number: int) -> None:
-        if number >= self._sample_every * (len(self.resident) + 1):
+    async def _yield_control(self, number: int) -> None:
+        if number >= self._sample_interval * (len(self.resident) + 1):
             self.resident.append(resident_bytes())
         await asyncio.sleep(0)
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process holds now (where the system does not say: at most held)."""
+    """Return the resident memory of this process in bytes, or its maximum if the system does not report the current value."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -1,4 +1,7 @@
-"""Broker → stored → advanced: the real api in a process of its own, SQLite, HTTP, the real supervisor in this process, and its runner."""
+"""Measure the latency from the broker until an event is stored and its raw event advanced.
+
+The API server on SQLite and the runner are separate processes. The supervisor runs in this process.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ from headrace.triggerer.supervisor.supervisor import Policy, Supervisor
 from headrace.wire.control.jobs import RegisterJob
 
 GOAL_MS: Final = 50.0
-LONGEST: Final = 60.0
-"""Seconds, besides those of the load, after which a measurement is given up."""
+MAX_EXTRA_SECONDS: Final = 60.0
+"""Limit of a measurement, in addition to the duration of its load."""
 
 
 async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
@@ -53,11 +56,11 @@ async def latency(rounds: int, seconds: float, say: Say) -> dict[str, Any]:
     for form, results in taken.items():
         answer[form] = summary = _summary(results)
         stored, advanced = summary["stored"], summary["advanced"]
-        told = "does not advance" if advanced is None else f"advanced p50 {advanced['p50_ms']:.1f}, p99 {advanced['p99_ms']:.1f} ms"
+        advance_text = "does not advance" if advanced is None else f"advanced p50 {advanced['p50_ms']:.1f}, p99 {advanced['p99_ms']:.1f} ms"
         p99 = f"{stored['p99_ms']:.1f} (median {stored['p99_ms_median']:.1f}"
         later = summary["stored_after_spill"]
         p99 += ")" if later is None else f"; without the first {SPILLED} s {later['p99_ms']:.1f}, median {later['p99_ms_median']:.1f})"
-        say(f"  {form:<52} stored p50 {stored['p50_ms']:.1f}, p99 {p99} ms; {told}; {summary['stored_events']} stored")
+        say(f"  {form:<52} stored p50 {stored['p50_ms']:.1f}, p99 {p99} ms; {advance_text}; {summary['stored_events']} stored")
     best = answer["declared"]["advanced"]
     answer["reached"] = best is not None and best["p99_ms"] <= GOAL_MS
     return answer
@@ -74,7 +77,7 @@ async def _run(url: str, form: Form, seconds: float) -> dict[str, Any]:
         async with TriggererClient(url, key=KEY) as api:
             running = asyncio.create_task(Supervisor(api, lambda: RunnerProcess.start(command), _registration, Policy()).run(orders))
             written = asyncio.create_task(_written(out))
-            await asyncio.wait({written, running}, timeout=seconds + LONGEST, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({written, running}, timeout=seconds + MAX_EXTRA_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             written.cancel()
             orders.stop.set()
             await running
@@ -89,7 +92,7 @@ async def _run(url: str, form: Form, seconds: float) -> dict[str, Any]:
 
 
 async def _written(out: Path) -> None:
-    """Wait for what another process writes."""
+    """Poll until another process has written the file."""
     while True:
         if await asyncio.to_thread(out.exists):
             return
@@ -101,17 +104,17 @@ def _registration(project: str) -> RegisterJob:
 
 
 def _summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The best and the median round of each figure."""
+    """Return the best and the median round of each figure."""
     summary: dict[str, Any] = {
         "complete": all(result["complete"] for result in results),
         "stored_events": min(result["stored_events"] for result in results),
         "cpu_us_per_event": min((result["cpu_us_per_event"] for result in results), key=lambda spent: sum(spent.values())),
     }
-    for what in ("stored", "stored_after_spill", "advanced"):
-        figures = [result[what] for result in results if result[what] is not None]
+    for kind in ("stored", "stored_after_spill", "advanced"):
+        figures = [result[kind] for result in results if result[kind] is not None]
         if len(figures) < len(results):
-            summary[what] = None
+            summary[kind] = None
             continue
-        summary[what] = {name: min(one[name] for one in figures) for name in figures[0]}
-        summary[what]["p99_ms_median"] = round(median(one["p99_ms"] for one in figures), 2)
+        summary[kind] = {name: min(one[name] for one in figures) for name in figures[0]}
+        summary[kind]["p99_ms_median"] = round(median(one["p99_ms"] for one in figures), 2)
     return summary

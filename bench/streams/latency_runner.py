@@ -1,4 +1,4 @@
-"""The runner of one latency measurement: a process that a real supervisor starts. Writes what it saw as JSON."""
+"""Run the runner of one latency measurement, as a process that a real supervisor starts. Write its figures as JSON."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ Moments: TypeAlias = npt.NDArray[np.float64]
 RATE: Final = 1_000
 
 OTHER_RATE: Final = 100
-"""Raw events a second of the offender's stream, where that is another."""
+"""Raw events per second of the other trigger's stream, if it has its own."""
 
 OFFENDERS: Final = {"a stuck trigger": Stuck, "a blocking trigger": Blocking, "a loop in C": LoopingInC, "a loop in Python": Looping}
 WARM_UP: Final = 1.0
-"""Seconds at the beginning that are not counted: connections, first batches."""
+"""Seconds at the start that are not counted: connections, first batches."""
 
 SPILLED: Final = 2.5
-"""Seconds from the beginning after which the queue of a trigger that blocks has been spilled, which happens once."""
+"""Seconds from the start until the queue of a blocking trigger is spilled, which happens once."""
 
 LATE: Final = 5.0
-"""Seconds after the last raw event was due in which everything must be stored."""
+"""Seconds after the last raw event is due until all events must be stored."""
 
 
 class TimedClient(TriggererClient):
-    """The client, noting when each event is durable."""
+    """A client that records when each event is durable."""
 
     times: Times
 
@@ -67,7 +67,7 @@ class TimedClient(TriggererClient):
         answer = await super().store(batch)
         now = perf_counter()
         for item in batch.events:
-            # A redelivery or another trigger's event of the same raw event changes nothing.
+            # Only the first event of a raw event counts, not redeliveries or events of other triggers.
             if item.lane is not None and item.position is not None:
                 self.times.note_stored(item.position * LANES + int(item.lane), now)
         return answer
@@ -77,17 +77,17 @@ FORMS: Final[dict[str, Form]] = {form: form for form in get_args(Form)}
 
 
 def main(form: Form, run: str, seconds: float, out: Path) -> None:
-    """Run one form for so long."""
+    """Run one form for `seconds`."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     total = int(RATE * (seconds + WARM_UP))
     os.environ[FOLDER] = str(out.parent)
     tasks = set()
 
     def client(session: ProxiedSession) -> TriggererClient:
-        made = TimedClient("", key="", session=session)
-        made.times = Times(run, total)
-        tasks.add(asyncio.create_task(_judge(made.times, form, seconds, out)))
-        return made
+        created = TimedClient("", key="", session=session)
+        created.times = Times(run, total)
+        tasks.add(asyncio.create_task(_judge(created.times, form, seconds, out)))
+        return created
 
     if form == "handle, one at a time":
         vars(turn)["WINDOW"] = 0
@@ -96,7 +96,7 @@ def main(form: Form, run: str, seconds: float, out: Path) -> None:
 
 
 async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
-    """Write the figures, once all is stored (and advanced) or it is too late."""
+    """Write the figures when all is stored (and advanced), or after the time limit."""
     judged = times.stored if "beside" in form else times.advanced
     begun, others = process_time(), _children_seconds()
     try:
@@ -104,7 +104,7 @@ async def _judge(times: Times, form: Form, seconds: float, out: Path) -> None:
             while not judged.all():  # noqa: ASYNC110  another process fills it
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        print(f"{form}: not all is done in time", file=sys.stderr)
+        print(f"{form}: not finished within the time limit", file=sys.stderr)
     skipped = int(RATE * WARM_UP)
     figures = {
         "complete": bool(judged.all()),

@@ -1,4 +1,4 @@
-"""The memory held on the way through a long run, each side in a fresh process."""
+"""Measure resident memory during a long run, each side in a new process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.streams.sides import Worker
 from bench.streams.throughput import Say
 
 FLAT: Final = 4.0
-"""MiB by which the last tenth may be above the second tenth."""
+"""Maximum growth from the second to the last tenth, in MiB."""
 
 MIB: Final = 1 << 20
 
@@ -30,13 +30,13 @@ def memory(events: int, say: Say) -> dict[str, Any]:
             answer[name] = shape = _shape(worker.run(case.with_events(events)))
         say(
             f"  {name:<18} {events:,} events in {shape['seconds']:.0f} s: {shape['from_mib']:.1f} → {shape['to_mib']:.1f} MiB "
-            f"({shape['growth_mib']:+.2f}, at most {shape['most_mib']:.1f})"
+            f"({shape['growth_mib']:+.2f}, maximum {shape['max_mib']:.1f})"
         )
     return answer
 
 
 def _shape(took: Took) -> dict[str, Any]:
-    """The first tenth is warming up; then the second tenth against the last."""
+    """Compare the second tenth with the last. The first tenth is warm-up."""
     held = [size / MIB for size in took.resident]
     tenth = max(1, len(held) // 10)
     begin, end = median(held[tenth : 2 * tenth]), median(held[-tenth:])
@@ -44,7 +44,7 @@ def _shape(took: Took) -> dict[str, Any]:
         "seconds": round(took.seconds, 2),
         "from_mib": round(begin, 2),
         "to_mib": round(end, 2),
-        "most_mib": round(max(held), 2),
+        "max_mib": round(max(held), 2),
         "growth_mib": round(end - begin, 2),
         "flat": end - begin <= FLAT,
         "series_mib": [round(size, 1) for size in held],

@@ -1,4 +1,4 @@
-"""Headrace's side."""
+"""The side of Headrace."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Producer(SharedStreamProducer):
 
 
 class Fast(BaseEventTrigger):
-    """Fires on the raw events whose `k` is `wants` (None: on all), without acks."""
+    """Fires on raw events with this `k`, or on all if `k` is None, without acks."""
 
     feed: ClassVar[Feed]
 
-    def __init__(self, wants: int | None = None) -> None:
+    def __init__(self, k: int | None = None) -> None:
         super().__init__()
-        self.wants = wants
+        self.k = k
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{__name__}.{type(self).__name__}", {"wants": self.wants}
+        return f"{__name__}.{type(self).__name__}", {"k": self.k}
 
     @classmethod
     def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Any]:
@@ -55,9 +55,9 @@ class Fast(BaseEventTrigger):
         return Fast.feed.bare()
 
     async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        wants = self.wants
+        k = self.k
         async for raw in stream:
-            if wants is None or raw["k"] == wants:
+            if k is None or raw["k"] == k:
                 yield TriggerEvent(raw)
 
 
@@ -70,7 +70,7 @@ class Acked(Fast):
         return Producer(Fast.feed)
 
 
-class Given(Upstream):
+class BenchUpstream(Upstream):
     """The upstream of the declared watches."""
 
     event_type = "bench"
@@ -79,14 +79,14 @@ class Given(Upstream):
         return KEY
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{__name__}.Given", {}
+        return f"{__name__}.BenchUpstream", {}
 
     def producer(self) -> SharedStreamProducer:
         return Producer(Fast.feed)
 
 
-class ConfirmAtOnce:
-    """Takes what declared watches make, and says at once that it is durable."""
+class ConfirmingSink:
+    """Confirms the events of declared watches immediately."""
 
     manager: SharedStreamManager
 
@@ -101,7 +101,7 @@ class ConfirmAtOnce:
 
 
 class Headrace:
-    """Ours. Filters get raw events that are parsed before the clock starts; declared watches get JSON text and parse it on the clock."""
+    """Headrace. Filters get raw events that were parsed before the clock starts. Declared watches parse JSON text while it runs."""
 
     version = version("headrace")
 
@@ -114,16 +114,16 @@ class Headrace:
         return Fast.feed
 
     def manager(self) -> SharedStreamManager:
-        sink = ConfirmAtOnce()
+        sink = ConfirmingSink()
         sink.manager = SharedStreamManager(sink=sink)
         return sink.manager
 
-    def trigger(self, wants: int | None, *, acks: bool) -> Fast:
-        return (Acked if acks else Fast)(wants)
+    def trigger(self, k: int | None, *, acks: bool) -> Fast:
+        return (Acked if acks else Fast)(k)
 
     def declare(self, manager: SharedStreamManager, case: Case) -> None:
         watches = {
-            number: WatchTrigger(upstream=Given(), match={"k": [number]} if case.selective else None, id="$.id")
+            number: WatchTrigger(upstream=BenchUpstream(), match={"k": [number]} if case.selective else None, id="$.id")
             for number in range(case.subscribers)
         }
         manager.watch(triggers=watches, key=KEY)

@@ -1,4 +1,4 @@
-"""An upstream in memory that gives raw events at a steady rate and notes when each was due, stored and advanced."""
+"""An upstream in memory that yields raw events at a steady rate and records when each is due, stored and advanced."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headrace.triggers.upstream import SharedStreamProducer, Upstream
 
 LANES = 8
 FOLDER: Final = "BENCH_TIMES"
-"""The variable that names the folder of the times, in all processes of a run."""
+"""The environment variable with the folder of the times, in all processes of a run."""
 
 
-class Place(NamedTuple):
-    """The payload of a raw event: its lane, its position there, and its number among all."""
+class Payload(NamedTuple):
+    """The payload of a raw event: its lane, its position in the lane, and its number in the run."""
 
     lane: str
     position: int
@@ -33,9 +33,9 @@ class Place(NamedTuple):
 
 
 class Times:
-    """When each raw event of a run was due, stored and advanced (seconds of the system's steady clock; 0: not yet).
+    """The times at which each raw event of a run is due, stored and advanced, in seconds of the monotonic clock. 0 means not yet.
 
-    What was due and what was advanced lies in a file that processes share: the producer runs in another one than the judge.
+    Times of due and advanced raw events are in a file, because the producer runs in another process than the judge.
     """
 
     def __init__(self, run: str, total: int) -> None:
@@ -47,16 +47,16 @@ class Times:
         self.stored = np.zeros(total)
 
     def note_stored(self, number: int, now: float) -> None:
-        """Note the first time that a raw event was durable."""
+        """Record when a raw event is first durable."""
         self.stored[number] = self.stored[number] or now
 
     def note_advanced(self, number: int, now: float) -> None:
-        """Note the first time that the broker was told."""
+        """Record when the broker is first advanced past a raw event."""
         self.advanced[number] = self.advanced[number] or now
 
 
 class Paced(Upstream):
-    """`rate` raw events a second until there were `total`, in several lanes."""
+    """Yields `total` raw events in several lanes, `rate` per second."""
 
     event_type = "bench.paced"
 
@@ -80,20 +80,20 @@ class _Producer(SharedStreamProducer):
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         begun = perf_counter()
         for number in range(self._total):
-            # What counts is when it was due: an upstream held back by a pause of the poll must not hide the wait.
+            # Latency counts from the due time, so that a paused poll does not hide the wait.
             due = begun + number / self._rate
             self._times.due[number] = due
             ahead = due - perf_counter()
             if ahead > 0:
                 await asyncio.sleep(ahead)
             lane, position = str(number % LANES), number // LANES
-            yield RawEvent(_text(number), lane, position), Place(lane, position, number)
+            yield RawEvent(_text(number), lane, position), Payload(lane, position, number)
         await asyncio.Event().wait()
 
-    def get_advance_lane(self, broker_payload: Place) -> str:
+    def get_advance_lane(self, broker_payload: Payload) -> str:
         return broker_payload.lane
 
-    def get_position(self, broker_payload: Place) -> int:
+    def get_position(self, broker_payload: Payload) -> int:
         return broker_payload.position
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
@@ -119,14 +119,14 @@ class _PacedTrigger(BaseEventTrigger):
 
 
 class Handled(_PacedTrigger):
-    """Fires on every raw event, in Python."""
+    """Fires on each raw event, in Python."""
 
     async def handle(self, raw: RawEvent) -> TriggerEvent:
         return TriggerEvent(raw.value, id=raw.value["id"])
 
 
 class Stuck(_PacedTrigger):
-    """Never gets past its first raw event."""
+    """Never finishes its first raw event."""
 
     async def handle(self, raw: RawEvent) -> TriggerEvent:
         await asyncio.Event().wait()
@@ -134,15 +134,15 @@ class Stuck(_PacedTrigger):
 
 
 class Blocking(_PacedTrigger):
-    """Sleeps in the loop of its process, for ever, at its first raw event."""
+    """Blocks the loop of its process in a sleep at its first raw event."""
 
     async def handle(self, raw: RawEvent) -> TriggerEvent:
-        sleep(600)  # noqa: ASYNC251 - that is what it is for
+        sleep(600)  # noqa: ASYNC251 - blocks the loop on purpose
         return TriggerEvent(raw.value)
 
 
 class LoopingInC(_PacedTrigger):
-    """Holds the interpreter's lock in C code, for ever, at its first raw event."""
+    """Holds the interpreter's lock in C code forever at its first raw event."""
 
     async def handle(self, raw: RawEvent) -> TriggerEvent:
         deque(repeat(None), maxlen=0)
@@ -150,7 +150,7 @@ class LoopingInC(_PacedTrigger):
 
 
 class Looping(_PacedTrigger):
-    """Computes in Python, for ever, at its first raw event."""
+    """Runs an infinite loop in Python at its first raw event."""
 
     async def handle(self, raw: RawEvent) -> TriggerEvent:
         number = 0

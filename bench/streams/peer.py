@@ -1,4 +1,4 @@
-"""Airflow's side, by its public names. Only the environment in .venv-bench has it."""
+"""The side of Airflow, through its public names. Only the environment `.venv-bench` has Airflow."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Producer(SharedStreamProducer):
 
 
 class Fast(BaseEventTrigger):
-    """Fires on the raw events whose `k` is `wants` (None: on all), without acks."""
+    """Fires on raw events with this `k`, or on all if `k` is None, without acks."""
 
     feed: ClassVar[Feed]
 
-    def __init__(self, wants: int | None = None) -> None:
+    def __init__(self, k: int | None = None) -> None:
         super().__init__()
-        self.wants = wants
+        self.k = k
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{__name__}.{type(self).__name__}", {"wants": self.wants}
+        return f"{__name__}.{type(self).__name__}", {"k": self.k}
 
     def run(self) -> AsyncIterator[TriggerEvent]:
         raise NotImplementedError
@@ -48,9 +48,9 @@ class Fast(BaseEventTrigger):
         return Fast.feed.bare()
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        wants = self.wants
+        k = self.k
         async for raw in shared_stream:
-            if wants is None or raw["k"] == wants:
+            if k is None or raw["k"] == k:
                 yield TriggerEvent(raw)
 
 
@@ -64,7 +64,7 @@ class Acked(Fast):
 
 
 class Airflow:
-    """The peer. Its raw events are parsed before the clock starts."""
+    """Airflow. Its raw events are parsed before the clock starts."""
 
     version = version("apache-airflow-core")
 
@@ -75,8 +75,8 @@ class Airflow:
     def manager(self) -> SharedStreamManager:
         return SharedStreamManager()
 
-    def trigger(self, wants: int | None, *, acks: bool) -> Fast:
-        return (Acked if acks else Fast)(wants)
+    def trigger(self, k: int | None, *, acks: bool) -> Fast:
+        return (Acked if acks else Fast)(k)
 
     def declare(self, manager: Any, case: Case) -> None:
         raise NotImplementedError("The peer has no declared watches.")

@@ -21,7 +21,7 @@ PEER_PYTHON: Final = ROOT / ".venv-bench" / "bin" / "python"
 
 @dataclass
 class Worker:
-    """One side in a process of its own. Use it as a context manager."""
+    """One side in a separate process. Use it as a context manager."""
 
     name: SideName
     about: dict[str, Any]
@@ -37,7 +37,7 @@ class Worker:
             process = subprocess.Popen(
                 [python, "-m", "bench.streams.worker", name],
                 cwd=ROOT,
-                # The peer makes its home folder, with a configuration, when it is imported.
+                # The import of the peer creates its home folder with a configuration.
                 env={**os.environ, "AIRFLOW_HOME": home},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -58,7 +58,7 @@ class Worker:
         self.stack.close()
 
     def run(self, case: Case) -> Took:
-        """Put the side under a load."""
+        """Run a load on the side; return its measurement."""
         if self.process.stdin is not None:
             self.process.stdin.write(json.dumps(case.on_wire()) + "\n")
             self.process.stdin.flush()
@@ -67,6 +67,6 @@ class Worker:
     def _answer(self) -> dict[str, Any]:
         line = self.process.stdout.readline() if self.process.stdout is not None else ""
         if not line:
-            raise SystemExit(f"The {self.name} side of the benchmark ended with {self.process.wait()}; what it said stands above.")
+            raise SystemExit(f"The {self.name} side of the benchmark ended with exit code {self.process.wait()}. Its output is above.")
         answer: dict[str, Any] = json.loads(line)
         return answer

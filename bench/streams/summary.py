@@ -13,9 +13,9 @@ from bench.streams.drive import Took
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Events a second by the clock (best and median round), and by the processor time the side used.
+    """Events per second of wall time and of the side's processor time, of the best and the median round.
 
-    The latter is what the clock would say if nothing else ran on the machine.
+    Processor time approximates the wall time on a machine without other load.
     """
 
     case: Case
@@ -23,22 +23,22 @@ class Summary:
 
     @property
     def best(self) -> float:
-        """Events a second in the best round."""
+        """Return events per second in the best round."""
         return max(took.events / took.seconds for took in self.rounds)
 
     @property
     def median(self) -> float:
-        """Events a second in the median round."""
+        """Return events per second in the median round."""
         return median(took.events / took.seconds for took in self.rounds)
 
     @property
     def best_by_cpu(self) -> float:
-        """Events a second of processor time in the best round."""
+        """Return events per second of processor time in the best round."""
         return max(took.events / took.cpu for took in self.rounds)
 
     @property
     def median_by_cpu(self) -> float:
-        """Events a second of processor time in the median round."""
+        """Return events per second of processor time in the median round."""
         return median(took.events / took.cpu for took in self.rounds)
 
     def on_wire(self) -> dict[str, Any]:
@@ -49,12 +49,12 @@ class Summary:
             "median": round(self.median),
             "best_by_cpu": round(self.best_by_cpu),
             "median_by_cpu": round(self.median_by_cpu),
-            "us_a_delivery": round(1e6 * self.case.events / self.best / self.case.deliveries, 3),
+            "us_per_delivery": round(1e6 * self.case.events / self.best / self.case.deliveries, 3),
         }
 
 
 def ratio(ours: Summary, peers: Summary) -> dict[str, float]:
-    """Return how many times the peer's events a second ours are."""
+    """Return the ratios of Headrace's events per second to those of the peer."""
     return {
         "best": round(ours.best / peers.best, 2),
         "median": round(ours.median / peers.median, 2),

@@ -1,4 +1,4 @@
-"""Events a second, ours and the peer's, in alternating rounds."""
+"""Measure events per second of Headrace and of the peer in alternating rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Jobs = Mapping[str, tuple[Worker, Case]]
 
 
 def alternate(jobs: Jobs, rounds: int) -> dict[str, Summary]:
-    """Run every job once in each round, the other way round in every second one."""
+    """Run each job once per round, in reverse order in each second round."""
     took: dict[str, list[Took]] = {name: [] for name in jobs}
     for number in range(rounds):
         for name in list(jobs)[:: 1 if number % 2 == 0 else -1]:
@@ -52,7 +52,7 @@ def _row(row: Row, peer: Worker, ours: Worker, rounds: int, say: Say) -> dict[st
 
 
 def acks(peer: Worker, ours: Worker, rounds: int, say: Say) -> list[dict[str, Any]]:
-    """Return what acks cost on each side: the path without them against the path with them."""
+    """Return the cost of acks on each side: the same load with and without acks."""
     return [_cost(cases, peer, ours, rounds, say) for cases in ACKS]
 
 
@@ -70,16 +70,16 @@ def _cost(cases: Sequence[Case], peer: Worker, ours: Worker, rounds: int, say: S
     row: dict[str, Any] = {"case": mine.name}
     for side in ("airflow", "headrace"):
         acked, fast = sums[f"{side} acks"], sums[side]
-        # A delivery costs so many µs more of the processor with acks.
+        # additional processor time of a delivery with acks, in µs
         cost = 1e6 * (acked.case.events / acked.best_by_cpu - fast.case.events / fast.best_by_cpu) / acked.case.deliveries
         row[side] = {
             "acks": acked.on_wire(),
             "fast_path": fast.on_wire(),
-            "us_a_delivery_more": round(cost, 3),
+            "additional_us_per_delivery": round(cost, 3),
             "times_slower": round(fast.best_by_cpu / acked.best_by_cpu, 2),
         }
         say(
             f"  {mine.name:<42} {side:<8} acks {acked.best:>9,.0f}   fast path {fast.best:>9,.0f}   "
-            f"acks cost {cost:.2f} µs a delivery ({row[side]['times_slower']} times)"
+            f"acks cost {cost:.2f} µs per delivery ({row[side]['times_slower']} times)"
         )
     return row

@@ -1,4 +1,4 @@
-"""One side in a process of its own: reads a case in each line of its input, answers with a line: python -m bench.streams.worker SIDE"""
+"""Run one side in a separate process: read a case from each line of input, write a line of results: python -m bench.streams.worker SIDE"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.streams.drive import Side, drive
 
 
 def side_of(name: str) -> Side:
-    """Return the side of this name; the other one need not be installed."""
+    """Return the side with this name. The other side need not be installed."""
     if name == "airflow":
         from bench.streams.peer import Airflow
 
@@ -24,21 +24,21 @@ def side_of(name: str) -> Side:
 
 
 def serve(name: str, requests: TextIO, answers: TextIO) -> None:
-    """Answer until the input ends."""
+    """Process requests until the input ends."""
     side = side_of(name)
-    _say(answers, {"version": side.version, "python": sys.version.split()[0]})
+    _write(answers, {"version": side.version, "python": sys.version.split()[0]})
     for line in requests:
         took = asyncio.run(drive(side, Case.off_wire(json.loads(line))))
-        _say(answers, took.on_wire())
+        _write(answers, took.on_wire())
 
 
-def _say(answers: TextIO, answer: dict[str, object]) -> None:
+def _write(answers: TextIO, answer: dict[str, object]) -> None:
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
 
 def main() -> None:
-    # What a library prints must not get between the answers.
+    # Output of a library must not mix with the results.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         serve(sys.argv[1], sys.stdin, answers)

@@ -109,9 +109,9 @@ def _metavar(parameter: Any) -> str:
         return ""
     annotation = parameter.type_descriptor.annotation
     choices = get_args(annotation) if get_origin(annotation) is Literal else ()
-    shown = parameter.metavar or "|".join(map(str, choices)) or METAVARS.get(annotation, "VALUE")
+    value = parameter.metavar or "|".join(map(str, choices)) or METAVARS.get(annotation, "VALUE")
     limits = [f"{sign} {limit:,}" for sign, limit in (("≥", parameter.min), ("≤", parameter.max)) if limit is not None]
-    return _cell(f" {shown}") + (f" ({', '.join(limits)})" if limits else "")
+    return _cell(f" {value}") + (f" ({', '.join(limits)})" if limits else "")
 
 
 def _epilog(epilog: str) -> Iterator[str]:

@@ -51,7 +51,7 @@ def test_ctrl_c_stops_the_demo_and_the_same_command_continues_it(tmp_path: Path)
 
 def test_the_demo_passes_its_check_after_a_kill_of_each_process() -> None:
     run = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "soak.py"), "--seeds", "0", "--kills", "1", "--supervisor", "--chance", "7"],
+        [sys.executable, str(ROOT / "scripts" / "soak.py"), "--seeds", "0", "--kills", "1", "--supervisor", "--kill-seed", "7"],
         capture_output=True,
         text=True,
         check=False,

@@ -13,7 +13,7 @@ def project(tmp_path: Path) -> Path:
     for module in ("__init__", "lorry", "parcel", "depot"):
         write(tmp_path / f"src/headrace/{module}.py")
     write(tmp_path / "tests/unit/test_lorry.py")
-    write(tmp_path / "scripts/layout.toml", "at_most = 0\n")
+    write(tmp_path / "scripts/layout.toml", "limit = 0\n")
     return tmp_path
 
 
@@ -87,7 +87,7 @@ def test_a_test_without_its_module_fails(project: Path, capsys: pytest.CaptureFi
 
 
 def test_an_exception_allows_its_size_and_no_more(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(project / "scripts/layout.toml", 'at_most = 1\n[lines]\n"src/headrace/lorry.py" = { at_most = 410, why = "a table" }\n')
+    write(project / "scripts/layout.toml", 'limit = 1\n[lines]\n"src/headrace/lorry.py" = { limit = 410, why = "a table" }\n')
     write(project / "src/headrace/lorry.py", "\n" * 410)
     assert errors(project, capsys) == []
     write(project / "src/headrace/lorry.py", "\n" * 411)
@@ -96,7 +96,7 @@ def test_an_exception_allows_its_size_and_no_more(project: Path, capsys: pytest.
 
 
 def test_an_exception_that_no_longer_applies_fails(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(project / "scripts/layout.toml", 'at_most = 1\n[tests]\n"tests/unit/test_lorry.py" = { why = "old" }\n')
+    write(project / "scripts/layout.toml", 'limit = 1\n[tests]\n"tests/unit/test_lorry.py" = { why = "old" }\n')
     (error,) = errors(project, capsys)
     assert "needs no exception any more" in error
 
@@ -105,17 +105,17 @@ def test_an_exception_for_more_modules_than_the_folder_has_fails(project: Path, 
     write(project / "CONTRIBUTING.md", "`yard/`")
     for module in ("__init__", *"abcdefghijklmn"):
         write(project / f"src/headrace/yard/{module}.py")
-    write(project / "scripts/layout.toml", 'at_most = 1\n[modules]\n"src/headrace/yard" = { at_most = 15, why = "commands" }\n')
+    write(project / "scripts/layout.toml", 'limit = 1\n[modules]\n"src/headrace/yard" = { limit = 15, why = "commands" }\n')
     (error,) = errors(project, capsys)
     assert "has 14 modules. Lower" in error
 
 
-@pytest.mark.parametrize(("at_most", "action"), [(0, "do not raise"), (2, "Lower")])
+@pytest.mark.parametrize(("limit", "action"), [(0, "do not raise"), (2, "Lower")])
 def test_the_number_of_exceptions_equals_the_declared_number(
-    project: Path, capsys: pytest.CaptureFixture[str], at_most: int, action: str
+    project: Path, capsys: pytest.CaptureFixture[str], limit: int, action: str
 ) -> None:
     write(project / "tests/unit/test_driver.py")
-    write(project / "scripts/layout.toml", f'at_most = {at_most}\n[tests]\n"tests/unit/test_driver.py" = {{ why = "drives" }}\n')
+    write(project / "scripts/layout.toml", f'limit = {limit}\n[tests]\n"tests/unit/test_driver.py" = {{ why = "drives" }}\n')
     (error,) = errors(project, capsys)
     assert action in error
 
@@ -131,6 +131,6 @@ def test_the_guide_names_paths_that_exist_and_every_folder(project: Path, capsys
 
 
 def test_an_exception_without_a_reason_is_an_error(project: Path) -> None:
-    write(project / "scripts/layout.toml", 'at_most = 1\n[tests]\n"tests/unit/test_driver.py" = {}\n')
+    write(project / "scripts/layout.toml", 'limit = 1\n[tests]\n"tests/unit/test_driver.py" = {}\n')
     with pytest.raises(SystemExit, match="test_driver"):
         load_exceptions(project / "scripts/layout.toml")

@@ -106,6 +106,15 @@ def test_a_word_whose_limit_is_zero_fails_when_it_is_used(project: Path) -> None
     assert run(project=project, update=True) == 1
 
 
+@pytest.mark.parametrize("folder", ["bench/yard", "scripts"])
+def test_all_text_of_benchmarks_and_scripts_is_internal(project: Path, folder: str) -> None:
+    (project / folder).mkdir(parents=True, exist_ok=True)
+    (project / folder / "lorry.py").write_text('"""A bell."""\n\nbell = f"no bell: {1}"  # a bell\n')
+    (project / "scripts" / "words_left.toml").unlink()
+    assert run(project=project, update=True) == 0
+    assert limits(project)["bell"] == {"identifiers": 1, "user_text": 1, "internal_text": 4}
+
+
 def test_a_struck_example_in_markdown_is_not_counted(project: Path) -> None:
     (project / "README.md").write_text("Say signal, not ~~bell~~.\n")
     assert run(project=project) == 0
