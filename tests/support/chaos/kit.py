@@ -1,4 +1,4 @@
-"""A fleet of real processes under load to which everything happens that a plan says, and which stands again at the end."""
+"""Run real processes under load, inject the faults of a plan, and restore all processes at the end."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Fleet:
         self.load = Load(folder, shape, seed)
         self.happened: Counter[str] = Counter()
         self.by_themselves: list[str] = []
-        """Who ended although nothing was done to it."""
+        """Processes that ended without an injected fault."""
         self._say = say
         self._exits = ExitStack()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -107,7 +107,7 @@ class Fleet:
             self.members[f"triggerer-{n}"] = self._member(f"triggerer-{n}", ("triggerer",), {"API_URL": url})
 
     def run(self, faults: list[Fault]) -> None:
-        """Put the load on, let all of the plan happen, and have everybody back at the end."""
+        """Apply the load, inject all faults of the plan, and restore all processes at the end."""
         began = time.monotonic()
         for fault in faults:
             self._at(began + fault.at, partial(self._befall, fault))
@@ -298,7 +298,7 @@ def runners(member: Member) -> list[int]:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process that may be gone."""
+    """Send a signal to a process that may have ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

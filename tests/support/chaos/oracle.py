@@ -1,4 +1,4 @@
-"""The verdict on a run of chaos: nothing lost, nothing twice, lanes in order, and nobody held what somebody else held."""
+"""Check a chaos run: no event lost or repeated, lanes in order, and no two owners of a trigger at the same time."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Oracle:
                 file.writelines(f"{row}\n" for row in self.rows(f"SELECT * FROM {table}"))
 
     def judge(self) -> dict[str, int]:
-        """Fail with what is wrong; return what was judged."""
+        """Fail with all violations; return the checked counts."""
         expected = self.load.expected()
         events = self._log(expected)
         letters = self.rows("SELECT kind, reason, raw, triggers FROM dead_letters")

@@ -1,4 +1,4 @@
-"""What is to go wrong in a run of chaos, and when: drawn from a seed, so that it can be said, and done again."""
+"""The faults of a chaos run and their times, generated from a seed, so that a run can be repeated."""
 
 from __future__ import annotations
 

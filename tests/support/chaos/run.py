@@ -1,4 +1,4 @@
-"""One run of chaos: a plan drawn from a seed, told as it happens, and the verdict."""
+"""Execute one chaos run: generate its plan from a seed, print each fault, and check the result."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Shape:
 
 @dataclass
 class Soak:
-    """One run: what was sent, what was done, and the verdict."""
+    """One run: the sent inputs, the actions and the result."""
 
     folder: Path
     shape: Shape

@@ -138,7 +138,7 @@ def hold_equal(history: History, restores: Sequence[Restore]) -> None:
         told = of_step(kernel.step(batch(events), now))
         assert sorted(told, key=lambda event: event.seq) == sorted(expected, key=lambda event: event.seq)
         assert kernel.snapshot() == core.snapshot()
-        if len({offered[1] for offered in known.values()}) == len(known):  # of what is told twice no order is asked
+        if len({offered[1] for offered in known.values()}) == len(known):  # the order of repeated events is not checked
             for order in (told, expected):
                 leaders_come_first(order, known)
             siblings_in_order(told, known)

@@ -42,7 +42,7 @@ class Planned:
 
 
 class SqlScopes:
-    """A database of each kind with a new scope for whoever asks; opened when it is first asked for."""
+    """A database of each kind that returns a new scope for each request; opened at the first request."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,7 +64,7 @@ class SqlScopes:
         return SqlOrdering(Planned(database, without) if without else database, home.scope_id, policy=home.policy)
 
     def given_up(self, kind: str, home: SqlOrdering) -> set[bytes]:
-        """Which leaders the database remembers as given up."""
+        """Return the keys of the leaders that the database has recorded as given up."""
         with self._databases[kind].reading() as connection:
             found = connection.execute(select(ordering_given_up.c.key).where(ordering_given_up.c.scope_id == home.scope_id))
             return {bytes(key) for key in found.scalars()}

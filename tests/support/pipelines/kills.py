@@ -1,4 +1,4 @@
-"""A real `headrace pipeline` that is killed again and again in the middle of its batches, while a feed fills the log of a real api."""
+"""Kill a real `headrace pipeline` repeatedly during its batches, while a feed fills the log of a real API server."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def _beat(client: TriggererClient, interval: float) -> None:
 
 
 def scope_of(deployment: Deployment) -> dict[str, int]:
-    """Return what the scope has told of itself."""
+    """Return the stored cursor of the scope and its counts of events."""
     names = ("cursor", "waiting", "lost", "late", "cycles")
     rows = deployment.rows(f"SELECT {', '.join(names)} FROM scopes")
     return dict(zip(names, rows[0] if rows else [0] * len(names), strict=True))

@@ -47,7 +47,7 @@ class UnsyncedWrites:
                 self._held.clear()
 
     def cut(self) -> list[str]:
-        """Lose what was not synced; return the files and folders that are gone or shorter than they were."""
+        """Discard unsynced data; return the files and folders that are missing or shorter than before."""
         before = {path: path.stat().st_size if path.is_file() else 0 for path in self._folder.rglob("*")}
         root = _node(self._folder.stat())
         ruin = self._folder.with_name(f"{self._folder.name}.cut")

@@ -47,7 +47,7 @@ class Volume:
         _run("umount", self.folder)
 
     def cut(self) -> list[Path]:
-        """Lose what was not synced; return the files that are gone or shorter than they were."""
+        """Discard unsynced data; return the files that are missing or shorter than before."""
         before = {path: path.stat().st_size for path in self.folder.rglob("*") if path.is_file()}
         _run("cp", "--sparse=always", self._images[0], self._images[1])
         _run("umount", self.folder)

@@ -304,7 +304,7 @@ class _Undo:
 
 
 def fight(folder: Path, shape: Shape, rivals: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Let rivals fight for a scope through `shape.kills` faults, judge the tables, and return what happened."""
+    """Run rivals that compete for a scope during `shape.kills` faults, check the tables, and return the counts of faults."""
     feed = causal_feed(shape.events, seed)
     say(f"{shape.events:,} events, {len(feed.arrivals):,} sent at first, {len(feed.late):,} later; {rivals} rivals, seed {seed}")
     with Deployment(folder, lookback=shape.lookback) as deployment, Rivals(deployment, rivals, seed, say) as fighting:

@@ -154,7 +154,7 @@ class Scene:
         await self.triggerer.heartbeat(Heartbeat(streams=[report]))
 
     async def spill(self, count: int, *, watch: str) -> None:
-        """Keep so many raw events for a trigger."""
+        """Spill a number of raw events to the backlog of a trigger."""
         spills = [
             SpillItem(stream=STREAM, lane="2013-01-02.jsonl", position=n, raw="{}", triggers=[self.triggers[watch]]) for n in range(count)
         ]
@@ -162,7 +162,7 @@ class Scene:
         assert answer.spills == ["stored"] * count
 
     async def settle(self, *, watch: str) -> None:
-        """Answer all that is kept for a trigger."""
+        """Settle the backlog of a trigger."""
         trigger = self.triggers[watch]
         items = (await get_backlog(self.triggerer, trigger, 0, 100)).items
         settled = [Settled(number=item.number, answer="filtered") for item in items]

@@ -28,7 +28,7 @@ FERNET_KEY = "a-key-for-secrets-that-only-tests-ever-use_="
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, so that nobody has to look again and again."""
+    """Sets an event when it listens, so that tests need not poll."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

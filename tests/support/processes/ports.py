@@ -12,7 +12,7 @@ PORTS: Final = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
+    """Return a free port of the loopback interface."""
     while True:
         with suppress(OSError), socket.create_server(("127.0.0.1", SystemRandom().choice(PORTS))) as bound:
             return int(bound.getsockname()[1])

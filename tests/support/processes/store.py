@@ -31,7 +31,7 @@ _registrations = count()
 
 @dataclass
 class TurnedClock:
-    """A clock in microseconds that moves when it is told to, beside a steady one that nobody sets."""
+    """A clock in microseconds that a test advances, and a monotonic clock that is never set."""
 
     now: int = START
     passed: int = 0

@@ -30,7 +30,7 @@ class Working:
         self.api.store.task_runs.start("flights", self.project.tasks[task].request(run_id, kwargs))
 
     def end(self, run_id: str = "one", states: tuple[str, ...] = ("succeeded", "failed", "skipped", "cancelled")) -> TaskRunResult:
-        """Wait for the run's end, told by the bell."""
+        """Wait for the end of the run through the commit signal."""
         rung = threading.Condition()
 
         def ring() -> None:

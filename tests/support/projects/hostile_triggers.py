@@ -21,7 +21,7 @@ from headrace.triggers.upstream import SharedStreamProducer
 
 
 class SilentError(Exception):
-    """An error that cannot be told."""
+    """An error that cannot be rendered as text."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text for you")

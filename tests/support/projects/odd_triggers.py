@@ -96,7 +96,7 @@ class Odd(Behaving):
 
 
 class Alone(BaseEventTrigger):
-    """Polls alone, and waits for ever."""
+    """Poll alone, and wait forever."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return "odd_triggers.Alone", {}

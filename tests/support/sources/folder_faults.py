@@ -27,7 +27,7 @@ ACKED = AdvanceOutcome(1, 0)
 
 
 class Oracle:
-    """What was written, delivered and advanced."""
+    """The written, delivered and advanced events."""
 
     def __init__(self) -> None:
         self.owed: set[int] = set()

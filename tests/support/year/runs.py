@@ -47,7 +47,7 @@ class DayOfRuns:
         return self._owner.store
 
     def heartbeat(self) -> None:
-        """Say that the worker lives."""
+        """Send a heartbeat of the worker."""
         self._store.jobs.heartbeat(self._worker, Heartbeat())
 
     async def live(self, runs: int) -> float:

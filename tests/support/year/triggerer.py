@@ -93,7 +93,7 @@ class Triggerer:
         await asyncio.gather(*self._tasks, *self._filters.values(), return_exceptions=True)
 
     async def reopen(self) -> float:
-        """Open the folder's stream anew; return the seconds until its first line was read, of a file that is there already."""
+        """Open the folder's stream again; return the seconds until its first line was read, of a file that is there already."""
         await self.manager.stop(self.key)
         read = self.manager.statistics(self.key).counters.read
         put(self.path / "opened.jsonl", [b'{"opened":true}'])
