@@ -6,7 +6,7 @@ source "$(dirname "$0")/common.sh"
 setup() {
   local folder; folder=$(install_folder kfake)
   [ -x "$folder/kfake" ] && return
-  need_program go "Install Go 1.24 or newer."
+  need_program go "Install Go 1.26 or newer."
   mkdir -p "$folder"
   (cd "$HERE/kfake" && GOFLAGS=-mod=readonly nice go build -p 2 -o "$folder/kfake.part" .)
   mv "$folder/kfake.part" "$folder/kfake"
