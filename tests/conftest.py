@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -41,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give Hypothesis and `random` the run's seed."""
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collections: in each full one they would take longer than most tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:
