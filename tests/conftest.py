@@ -19,6 +19,8 @@ from headrace.triggers.project_paths import PROJECT_FOLDER
 SEED = "HEADRACE_TEST_SEED"
 """The variable that holds the seed of all randomness in the tests: a number (default 1), or `random`."""
 
+MANY_TESTS = 1_000
+
 # Set once, before workers start: they inherit it, and all of them must collect tests of the same names.
 if os.environ.setdefault(SEED, "1") == "random":
     os.environ[SEED] = str(random.SystemRandom().randrange(1, 10**9))
@@ -44,10 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = os.environ[SEED]
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the collected tests from garbage collections: in each full one they would take longer than most tests."""
-    gc.collect()
-    gc.freeze()
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exclude many collected tests from garbage collections: each full one would walk them, for longer than most tests take."""
+    if len(session.items) >= MANY_TESTS:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_report_header() -> str:
