@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import signal
@@ -18,8 +17,6 @@ from headrace.triggers.project_paths import PROJECT_FOLDER
 
 SEED = "HEADRACE_TEST_SEED"
 """The variable that holds the seed of all randomness in the tests: a number (default 1), or `random`."""
-
-MANY_TESTS = 1_000
 
 # Set once, before workers start: they inherit it, and all of them must collect tests of the same names.
 if os.environ.setdefault(SEED, "1") == "random":
@@ -44,13 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give Hypothesis and `random` the run's seed."""
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED]
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude many collected tests from garbage collections: each full one would walk them, for longer than most tests take."""
-    if len(session.items) >= MANY_TESTS:
-        gc.collect()
-        gc.freeze()
 
 
 def pytest_report_header() -> str:

@@ -51,6 +51,8 @@ class _Server:
         stdin.write(f"{request}\n")
         stdin.flush()
         if not select([stdout], [], [], COMMAND_SECONDS)[0]:
+            self._process.kill()
+            _server.cache_clear()  # its next answer would be that of this command
             raise TimeoutError(f"The command did not end within {COMMAND_SECONDS:g} seconds: {request}")
         answer = stdout.readline()
         assert answer, "the server of command lines has ended"

@@ -47,7 +47,9 @@ class AdminClient:
 
     def get(self, call: Call[None, Any], query: Query = NO_QUERY, **parameters: int | str) -> Any:
         """Return the decoded JSON of a call that reads. `parameters`: those of the path."""
-        return self._json(call, None, None, query, **parameters)
+        content = self._send(call, None, None, query, parameters)
+        with translate_decode_errors(self._url):
+            return msgspec.json.decode(content)
 
     def request(self, call: Call[B, R], body: B, *, credential: str | None = None, query: Query = NO_QUERY, **parameters: int | str) -> R:
         """Send a call; return its response. `credential`: the deployment key or a token, instead of the client's token."""
@@ -66,11 +68,6 @@ class AdminClient:
     def streams(self) -> StreamList:
         """Return all shared streams and their lanes."""
         return StreamList.model_validate(self._all(calls.LIST_STREAMS, "streams"))
-
-    def _json(self, call: Call[B, Any], body: B, credential: str | None, query: Query = NO_QUERY, **parameters: int | str) -> Any:
-        content = self._send(call, body, credential, query, parameters)
-        with translate_decode_errors(self._url):
-            return msgspec.json.decode(content)
 
     def _send(
         self, call: Call[Any, Any], body: WireModel | None, credential: str | None, query: Query, parameters: Mapping[str, int | str]

@@ -23,7 +23,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class KafkaMessage(Message):
-    """A message of a topic. It is its own broker payload; Other processes get it without its `partition`."""
+    """A message of a topic. It is its own broker payload. Other processes get it without its `partition`."""
 
     __slots__ = ("partition",)
 

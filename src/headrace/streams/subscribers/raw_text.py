@@ -52,6 +52,14 @@ def raw_event_text(raw: RawEvent, max_bytes: int | None = None) -> str:
     return join_metadata(metadata, decode_lossy(raw.data[:max_bytes]))
 
 
+def dead_letter_text(raw: RawEvent, max_bytes: int) -> str:
+    """Return the text of a raw event for a dead letter, without metadata that no text can hold. Does not raise."""
+    try:
+        return raw_event_text(raw, max_bytes)
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return decode_lossy(raw.data[:max_bytes])
+
+
 def raw_event_from(text: str, lane: str, position: int | None) -> RawEvent:
     """Return the raw event of the text of one."""
     metadata, data = split_metadata(text)

@@ -12,7 +12,7 @@ from headrace.core.matching.envelope import Envelope, EventFields
 from headrace.core.values.text import cut_lines, describe_error, describe_text
 from headrace.errors import MissingField, WrongField
 from headrace.streams.sink import Malformed, Matched, Poisoned, RejectedEvent, Spilled
-from headrace.streams.subscribers.raw_text import raw_event_text
+from headrace.streams.subscribers.raw_text import dead_letter_text
 from headrace.triggerer.context import EventOrigin, trace_of_value
 from headrace.triggerer.outbox.dead_letters import MAX_RAW_BYTES, dead_letter
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
@@ -96,7 +96,7 @@ class OutboxSink:
 
     def _reject(self, what: Matched | Malformed, kind: DeadLetterKind, reason: str, who: int | None = None) -> None:
         self._log.warning("raw event rejected", stream=what.key, lane=what.lane, position=what.position, reason=reason)
-        item = dead_letter(what, kind, reason, raw_event_text(what.raw, MAX_RAW_BYTES + 1), what.trigger_ids, who=who)
+        item = dead_letter(what, kind, reason, dead_letter_text(what.raw, MAX_RAW_BYTES + 1), what.trigger_ids, who=who)
         self._mark_rejected(what.seq)
         self._outbox.put(OutboxItem(item, what.seq))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import MalformedEvent
-from headrace.streams.subscribers.raw_text import from_text, preview, to_text
+from headrace.streams.subscribers.raw_text import dead_letter_text, from_text, preview, to_text
 from headrace.triggers.raw_event import Message, RawEvent
 
 
@@ -63,3 +63,10 @@ def test_a_value_that_is_not_json_is_rejected_and_its_preview_is_its_repr(raw: A
     with pytest.raises(MalformedEvent, match="cannot be kept"):
         to_text(raw)
     assert preview(raw) == repr(raw)
+
+
+@pytest.mark.parametrize("message", [Message(b"{}", "x", 1, key="\ud800"), Message(b"{}", "x", 1, headers=[("name", object())])])  # type: ignore[list-item]
+def test_metadata_that_no_text_can_hold_are_omitted_from_the_dead_letter(message: Message) -> None:
+    with pytest.raises(MalformedEvent):
+        to_text(message)
+    assert dead_letter_text(message, 10) == "{}"
