@@ -151,7 +151,7 @@ class MemoryState:
 
     def _known(self, events: Iterable[OrderedEvent]) -> dict[bytes, State]:
         keys = {key for event in events for key in (event.key, event.leader_key) if key is not None}
-        # An event in hand does not count as known: its followers wait, and so get positions after it.
+        # An event that is being handled does not count as known: its followers wait, and so get positions after it.
         return {key: state for key in keys if key not in self._in_hand and (state := self._state(key)) is not None}
 
     def _state(self, key: bytes) -> State | None:

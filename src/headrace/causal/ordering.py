@@ -230,7 +230,7 @@ class CausalOrdering:
             return result
         if result in {"waiting", "blocked"}:
             raise EventArrivedEarly(f"Event '{event.id}' came before '{event.follows}', which it follows, was handled; it waits.")
-        raise EventAlreadySeen(f"Event '{event.id}' is {'in hand' if result in {'claimed', 'ready'} else result} already.")
+        raise EventAlreadySeen(f"Event '{event.id}' is {'being handled' if result in {'claimed', 'ready'} else result} already.")
 
     async def _exit(self, handler: Handler, claim: Claim) -> None:
         followers = await self._finish(claim, CLAIMED_EVENTS)
