@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 import structlog
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from structlog.dev import ConsoleRenderer, plain_traceback
 
 from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
@@ -34,6 +36,19 @@ structlog.configure(processors=[*_processors[:-1], ConsoleRenderer(colors=False,
 
 hypothesis.settings.register_profile("same-each-time", database=None, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("same-each-time")
+
+# Hypothesis also draws constants of the local modules that are loaded, which depend on the tests that this process ran before.
+# The seed of a failed run would not repeat the failure.
+_no_constants = Constants()
+providers._get_local_constants = lambda: _no_constants
+
+
+MAX_ID_CHARS = 200
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Return an id without the value if that is long. The environment of each process has the id of the test, and its size has a limit."""
+    return f"{argname}-of-{len(val)}" if isinstance(val, str | bytes) and len(val) > MAX_ID_CHARS else None
 
 
 @pytest.hookimpl(tryfirst=True)
