@@ -8,7 +8,7 @@ import pytest
 
 from headrace.testing import Broker, SourceContract
 from support.processes.kafka import shared
-from support.sources.brokers import FolderBroker, KafkaBroker, MemoryBroker, QueueBroker
+from support.sources.brokers import FolderBroker, HttpBroker, KafkaBroker, MemoryBroker, QueueBroker
 
 
 class TestDirectory(SourceContract):
@@ -19,6 +19,11 @@ class TestDirectory(SourceContract):
 class TestQueue(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return QueueBroker(folder)
+
+
+class TestHttp(SourceContract):
+    def make_broker(self, folder: Path) -> Broker:
+        return HttpBroker()
 
 
 class TestMemory(SourceContract):

@@ -44,6 +44,13 @@ class Connection:
         query = urlencode({name: value if isinstance(value, str) else json.dumps(value) for name, value in self.extra.items()})
         return f"{self.kind}://{authority}{port}{path}" + (f"?{query}" if query else "")
 
+    @property
+    def address(self) -> str:
+        """The connection as a URI without credentials and query."""
+        host = f"[{self.host}]" if self.host and ":" in self.host else self.host or ""
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.kind}://{host}{port}" + ("" if self.database is None else f"/{quote(self.database, safe='/')}")
+
     def secrets(self) -> list[str]:
         """Return all secret texts: the password and the texts in `extra`."""
         return [text for text in (self.password, *_texts(self.extra)) if text]

@@ -10,6 +10,7 @@ from functools import partial
 from operator import index
 from random import Random
 from typing import Any, Final
+from uuid import uuid4
 
 import structlog
 
@@ -18,13 +19,12 @@ from headrace.core.ledger.obligations import Spill, Subscriber
 from headrace.core.memory_budget import ENTRY_BYTES, weigh
 from headrace.core.values.text import describe_error, describe_value, lane_name
 from headrace.errors import StreamError
-from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Malformed, Matched, WatchSink
 from headrace.streams.subscribers.copies import copier
 from headrace.streams.subscribers.registered import RegisteredSubscribers
 from headrace.streams.subscribers.subscription import Subscription
 from headrace.streams.watches import MatchResult, WatchSet, printed
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import RawEvent, message_id
 from headrace.triggers.upstream import SharedStreamProducer
 
 log = structlog.get_logger(__name__)
@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 _WEIGH_INTERVAL: Final = 64
 _matched: Final = partial(tuple.__new__, Matched)
 """`Matched` of a tuple, without the detour that every named tuple takes in Python."""
+OPENING_DIGITS: Final = 12
+"""Hexadecimal digits of the random id of one opening of a stream, in names of lanes."""
 _FIRST: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 
@@ -63,7 +65,6 @@ class FanOut:
         registered: RegisteredSubscribers | None,
         clock: Callable[[], float],
         ready: Callable[[], None],
-        delivery_ids: DeliveryIds,
     ) -> None:
         self.watches = WatchSet({})
         self._stream = stream
@@ -73,7 +74,8 @@ class FanOut:
         self._registered = registered
         self._clock = clock
         self._ready = ready
-        self._delivery_ids = delivery_ids
+        self._opening = uuid4().hex[:OPENING_DIGITS]
+        self._assigns: bool | None = None  # whether the stream assigns positions; None before the first raw event
         self._random = Random(stream)  # noqa: S311 - the choice of raw events to weigh is not security-relevant
         self._weigh_at = 0  # the first
         self._weight = 0
@@ -89,8 +91,9 @@ class FanOut:
             raise UnknownLane(f"The producer does not name its lane: {describe_error(error)}") from error
         try:
             position = producer.get_position(payload)
-            if not (_FIRST <= position <= _LAST if type(position) is int else position is None and not is_text):
-                position = position_of(position, raw)
+            if not (type(position) is int and _FIRST <= position <= _LAST and self._assigns is False):
+                position = self._assigned(position_of(position, raw))
+                name = lane_name(lane, ledger.lane_suffix) if opened is None else opened.name
         except BaseException as error:  # as above
             self.reject(raw, payload, f"The producer gives no position: {describe_error(error)}", lane)
             return
@@ -110,14 +113,25 @@ class FanOut:
         if woken or spill is not None:
             self._notify(woken, spill)
         if match is not None:
-            self._hand_over(
-                match, first_seq, name, position, None if position is not None else self._delivery_ids.at(ledger.counters.read - 1)
-            )
+            self._hand_over(match, first_seq, name, position, None if type(raw) is RawEvent else message_id(raw))
             match.raw.drop_value()
         if stored is not None and (is_text or registered is not None or len(reading) != 1):
             self._drop_unneeded(ledger, raw)
         if was_idle and ledger.ready:
             self._ready()
+
+    def _assigned(self, position: int | None) -> int:
+        """Return the position of the next raw event: the producer's, or a new one if its first raw event had none.
+
+        Assigned positions count the raw events of this opening, and the names of its lanes have the opening's id. So receipts cover them.
+        Raises `ValueError` if the producer has positions for some raw events only.
+        """
+        if self._assigns is None:
+            self._assigns = position is None
+            self._ledger.lane_suffix = f"@{self._opening}" if self._assigns else ""
+        if (position is None) is not self._assigns:
+            raise ValueError("it has positions for some raw events only.")
+        return self._ledger.counters.read + 1 if position is None else position
 
     def _notify(self, woken: Sequence[Subscriber], spill: Spill | None) -> None:
         for reader in woken:
@@ -149,33 +163,38 @@ class FanOut:
         ledger, sink = self._ledger, self._sink
         who = ledger.subscribers.owed
         log.error("Raw event rejected", stream=self._stream, lane=lane_name(lane), reason=reason)
-        seq = ledger.publish_rejected(payload, lane=lane, now=self._clock())
+        number = ledger.counters.read + 1
+        position = number if self._assigns else None
+        seq = ledger.publish_rejected(payload, lane=lane, now=self._clock(), position=position)
         if seq is not None:
             if sink is None:
                 ledger.confirm(seq)
             else:
-                name, delivery_id = lane_name(lane), self._delivery_ids.at(ledger.counters.read - 1)
-                sink.malformed(Malformed(seq, self._stream, name, None, printed(raw, name, None), reason, who, delivery_id))
+                name, id = ledger.lanes[lane].name, f"{self._opening}-{number}"
+                sink.malformed(Malformed(seq, self._stream, name, position, printed(raw, name, position), reason, who, id))
         if ledger.ready:
             self._ready()
 
-    def _hand_over(self, match: MatchResult, first_seq: int, lane: str, position: int | None, delivery_id: str | None) -> None:
-        sink = self._sink
+    def _hand_over(self, match: MatchResult, first_seq: int, lane: str, position: int, id: str | None) -> None:
+        sink, assigned = self._sink, self._assigns is True
+        dead_letter_origin = id if assigned else None  # a sender may give two messages one id
         if sink is None:
             raise StreamError("There are declared watches, but no sink.")
         if match.malformed is not None:
             sink.malformed(
-                Malformed(first_seq, self._stream, lane, position, match.raw, match.malformed, self.watches.trigger_ids, delivery_id)
+                Malformed(first_seq, self._stream, lane, position, match.raw, match.malformed, self.watches.trigger_ids, dead_letter_origin)
             )
             return
         seq = first_seq
         for envelope, trigger_ids in match.groups:
             try:
-                sink.matched(_matched((seq, self._stream, lane, position, match.raw, match.value, envelope, trigger_ids, delivery_id)))
+                sink.matched(_matched((seq, self._stream, lane, position, match.raw, match.value, envelope, trigger_ids, id, assigned)))
             except Exception as error:
                 log.exception("Raw event cannot be made an event", stream=self._stream, lane=lane, position=position)
                 self._ledger.mark_rejected(seq)
-                sink.malformed(Malformed(seq, self._stream, lane, position, match.raw, describe_error(error), trigger_ids, delivery_id))
+                sink.malformed(
+                    Malformed(seq, self._stream, lane, position, match.raw, describe_error(error), trigger_ids, dead_letter_origin)
+                )
             seq += 1
 
 

@@ -21,7 +21,6 @@ from headrace.core.memory_budget import MemoryBudget
 from headrace.core.values.text import describe_error
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.backlog import Backlog
-from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.fan_out import FanOut
 from headrace.streams.limits.close_grace import POLL_SHARE, CloseDeadline, LeftBehind, ends_in, is_cancelled
 from headrace.streams.limits.flow_control import FlowControl
@@ -76,11 +75,10 @@ class SharedStream:
         timeout = policy.ack_timeout if acks else float("inf")
         self._recorder = recorder if acks else None
         self.ledger = Ledger(policy.max_subscriber_queue, timeout, first_seq, counters=counters, keeps_custody=self._recorder is not None)
-        self._delivery_ids = DeliveryIds()
         self.subscriptions: dict[int, Subscription] = {}
         self._registered: RegisteredSubscribers | None = None
         if acks and isinstance(sink, StreamSink):
-            self._registered = RegisteredSubscribers(self.name, self.ledger, sink, self._delivery_ids, policy, self._wake)
+            self._registered = RegisteredSubscribers(self.name, self.ledger, sink, policy, self._wake)
         self._make_producer, self._policy = make_producer, policy
         self._sink, self._on_end = sink, on_end
         self.flow_control = FlowControl(self.ledger, policy, context.budget)
@@ -103,11 +101,10 @@ class SharedStream:
             registered=self._registered,
             clock=policy.clock,
             ready=self._advancer.wake,
-            delivery_ids=self._delivery_ids,
         )
         self._backlogs: dict[int, Backlog] = {}
         self._backlog_settler = BacklogSettler(self.ledger, policy, self._grace, lambda reader: self._backlogs.get(reader.trigger_id))
-        self._subscription_context = SubscriptionContext(self.ledger, policy.clock, self._changed, self._reject, acks, self._delivery_ids)
+        self._subscription_context = SubscriptionContext(self.ledger, policy.clock, self._changed, self._reject, acks)
         self._deadlines = AnswerTimeouts(
             self.name,
             self.ledger,

@@ -10,17 +10,18 @@ from headrace.triggers.raw_event import RawEvent
 
 
 class Origin(NamedTuple):
-    """The origin of a raw event in its stream. If the upstream has no positions, `delivery_id` is set instead of `position`."""
+    """The origin of a raw event in its stream. `message_id` is the id that the message has at each delivery, or None."""
 
     lane: str
     position: int | None
-    delivery_id: str | None = None
+    message_id: str | None = None
 
 
 class Matched(NamedTuple):
     """One raw event that matches watches with the same envelope, owed until `confirm_persisted([seq])`.
 
-    If the upstream has no positions, `delivery_id` identifies this delivery instead of `position`, here and below.
+    `message_id` is the id that the message has at each delivery, or None, here and below. With `assigned`, the stream has assigned the
+    position since the upstream has none, so it differs at the next delivery.
     """
 
     seq: int
@@ -31,7 +32,8 @@ class Matched(NamedTuple):
     value: Any
     envelope: Envelope
     trigger_ids: tuple[int, ...]
-    delivery_id: str | None = None
+    message_id: str | None = None
+    assigned: bool = False
 
 
 class Malformed(NamedTuple):
@@ -44,7 +46,7 @@ class Malformed(NamedTuple):
     raw: RawEvent
     reason: str
     trigger_ids: tuple[int, ...]
-    delivery_id: str | None = None
+    message_id: str | None = None
 
 
 class Spilled(NamedTuple):
@@ -57,10 +59,9 @@ class Spilled(NamedTuple):
     seq: int
     key: str
     lane: str
-    position: int | None
+    position: int
     raw: str
     trigger_ids: tuple[int, ...]
-    delivery_id: str | None = None
 
 
 class Poisoned(NamedTuple):
@@ -79,7 +80,7 @@ class Poisoned(NamedTuple):
     times: tuple[datetime, ...]
     traceback: tuple[str, ...]
     reason: str
-    delivery_id: str | None = None
+    message_id: str | None = None
 
 
 class RejectedEvent(NamedTuple):
@@ -92,7 +93,7 @@ class RejectedEvent(NamedTuple):
     raw: str
     trigger_id: int
     reason: str | None
-    delivery_id: str | None = None
+    message_id: str | None = None
 
 
 class WatchSink(Protocol):

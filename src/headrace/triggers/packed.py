@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.values.message_text import MessageMetadata
 from headrace.errors import MalformedEvent
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.raw_event import Message, RawEvent
 
 
 class PackedSubclass(RawEvent):
@@ -15,8 +16,20 @@ class PackedSubclass(RawEvent):
 
     __slots__ = ("packed",)
 
-    def __init__(self, data: bytes, lane: str, position: int, packed: bytes) -> None:
+    def __init__(self, data: bytes, lane: str, position: int | None, packed: bytes) -> None:
         super().__init__(data, lane, position)
+        self.packed = packed
+
+
+class PackedMessage(Message):
+    """A message of a user's producer, of `Message` or a subclass; `packed` is its pickle."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, data: bytes, lane: str, position: int | None, metadata: MessageMetadata, packed: bytes) -> None:
+        super().__init__(
+            data, lane, position, metadata.key, metadata.delivery, metadata.headers, metadata.timestamp_ms, metadata.id, metadata.malformed
+        )
         self.packed = packed
 
 

@@ -26,11 +26,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 class RawEvent:
-    """One message of an upstream: JSON text as bytes, with its lane and position. Positions rise within a lane."""
+    """One message of an upstream: JSON text as bytes, with its lane and position. Positions rise within a lane.
+
+    The position is None if the upstream has none, as a queue whose messages have an id only.
+    """
 
     __slots__ = ("_value", "data", "lane", "position")
 
-    def __init__(self, data: bytes, lane: str, position: int) -> None:
+    def __init__(self, data: bytes, lane: str, position: int | None) -> None:
         self.data = data
         self.lane = lane
         self.position = position
@@ -40,15 +43,18 @@ class RawEvent:
     def value(self) -> Any:
         """The JSON value, parsed on the first read. Each trigger has its own copy. Raises `MalformedEvent`."""
         if self._value is _UNREAD:
-            if type(self.data) is not bytes:
-                raise MalformedEvent(f"Not valid JSON: its data is {type(self.data).__name__}, not bytes.")
-            if len(self.data) > FLAT_JSON_BYTES and is_too_deep(self.data):
-                raise MalformedEvent(f"Not valid JSON here: it is nested deeper than {MAX_JSON_DEPTH} levels.")
-            try:
-                self._value = _decode(self.data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise MalformedEvent(f"Not valid JSON: {_reason(self.data, error)}.") from error
+            self._value = self._parse()
         return self._value
+
+    def _parse(self) -> Any:
+        if type(self.data) is not bytes:
+            raise MalformedEvent(f"Not valid JSON: its data is {type(self.data).__name__}, not bytes.")
+        if len(self.data) > FLAT_JSON_BYTES and is_too_deep(self.data):
+            raise MalformedEvent(f"Not valid JSON here: it is nested deeper than {MAX_JSON_DEPTH} levels.")
+        try:
+            return _decode(self.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedEvent(f"Not valid JSON: {_reason(self.data, error)}.") from error
 
     def unread_copy(self) -> Self:
         """Return a copy whose value is parsed on its first read. A subclass with further fields copies them too."""
@@ -82,28 +88,34 @@ class Message(RawEvent):
     """A raw event with the metadata of its broker.
 
     - `key`: the key that the sender gave, or None.
+    - `id`: the id that the message has at each delivery, unique in its stream, or None. The default id of its event derives from it.
     - `delivery`: the number of deliveries so far, counted from 1, or None if the broker does not count.
     - `timestamp_ms`: the broker's time of the message in milliseconds since 1970, or None.
+    - `malformed`: the reason why its `data` is in another format than declared, or None. It then has no value, and becomes a dead letter.
 
     A declared watch reads the metadata in the field `@`: `match={"@": {"key": ["UA"]}}`, `id="@.headers.ce_id"`.
     """
 
-    __slots__ = ("_headers", "delivery", "key", "timestamp_ms")
+    __slots__ = ("_headers", "delivery", "id", "key", "malformed", "timestamp_ms")
 
     def __init__(
         self,
         data: bytes,
         lane: str,
-        position: int,
+        position: int | None,
         key: str | None = None,
         delivery: int | None = None,
         headers: RawHeaders = (),
         timestamp_ms: int | None = None,
+        id: str | None = None,
+        malformed: str | None = None,
     ) -> None:
         super().__init__(data, lane, position)
+        self.id = id
         self.key = key
         self.delivery = delivery
         self.timestamp_ms = timestamp_ms
+        self.malformed = malformed
         self._headers = headers
 
     @property
@@ -122,17 +134,31 @@ class Message(RawEvent):
     @property
     def metadata(self) -> MessageMetadata:
         """The metadata as one value."""
-        return MessageMetadata(self.key, tuple(self._headers), self.timestamp_ms, self.delivery)
+        return MessageMetadata(self.key, tuple(self._headers), self.timestamp_ms, self.delivery, self.id, self.malformed)
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the broker gave more than the number of deliveries."""
-        return self.key is not None or self.timestamp_ms is not None or bool(self._headers)
+        """Whether there is more than the number of deliveries."""
+        values = (self.key, self.id, self.timestamp_ms, self.malformed)
+        return bool(self._headers) or any(value is not None for value in values)
+
+    def _parse(self) -> Any:
+        if self.malformed is not None:
+            raise MalformedEvent(self.malformed)
+        return super()._parse()
 
 
-def message_with(metadata: MessageMetadata, data: bytes, lane: str, position: int) -> Message:
+def message_with(metadata: MessageMetadata, data: bytes, lane: str, position: int | None) -> Message:
     """Return the message of its JSON text and its metadata."""
-    return Message(data, lane, position, metadata.key, metadata.delivery, metadata.headers, metadata.timestamp_ms)
+    return Message(
+        data, lane, position, metadata.key, metadata.delivery, metadata.headers, metadata.timestamp_ms, metadata.id, metadata.malformed
+    )
+
+
+def message_id(raw: object) -> str | None:
+    """Return the id that a raw event has at each delivery, or None if it has none."""
+    id = raw.id if isinstance(raw, Message) else None
+    return id if type(id) is str and id else None
 
 
 def _reason(data: bytes, error: Exception) -> str:

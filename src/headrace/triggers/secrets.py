@@ -171,16 +171,16 @@ def _variable(kind: Kind, name: str) -> str:
     return _PREFIX[kind] + re.sub(r"\W", "_", name).upper()
 
 
-class _Missing(SecretError):
+class SecretMissing(SecretError):
     """No secret has this name."""
 
 
 def _secret_error(error: ApiRefused) -> SecretError:
-    return (_Missing if error.status == 404 else SecretError)(str(error), hint=error.hint)
+    return (SecretMissing if error.status == 404 else SecretError)(str(error), hint=error.hint)
 
 
 def _default(error: SecretError, default: Any) -> Any:
-    if default is _MISSING or not isinstance(error, _Missing):
+    if default is _MISSING or not isinstance(error, SecretMissing):
         raise error
     return default
 

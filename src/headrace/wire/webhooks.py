@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from headrace.core.signatures.standard_webhooks import key_of
 from headrace.wire.base import Timestamp, WireModel
 
 MAX_URL_CHARS = 2_000
@@ -14,15 +15,24 @@ DeliveryOutcome = Literal["delivered", "failed", "dead"]
 
 
 class SetWebhook(WireModel):
-    """PUT /api/v1/webhooks/{name}: a new webhook reads the log from its end, or from its beginning."""
+    """PUT /api/v1/webhooks/{name}: a new webhook reads the log from its end, or from its beginning.
+
+    `secret` is one of Standard Webhooks: `whsec_` and the base64 of 24 to 64 bytes.
+    """
 
     url: str = Field(pattern=r"^https?://[^\s]+$", max_length=MAX_URL_CHARS)
     types: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(default=["*"], min_length=1, max_length=50)
-    secret: str = Field(min_length=16, max_length=500, repr=False)
+    secret: str = Field(max_length=500, repr=False)
     policy: Literal["hold", "release"] = "hold"
     max_attempts: int = Field(default=8, ge=1, le=100)
     timeout: float = Field(default=10.0, gt=0, le=120)
     from_beginning: bool = False
+
+    @field_validator("secret")
+    @classmethod
+    def _check_secret(cls, value: str) -> str:
+        key_of(value)
+        return value
 
 
 class WebhookSummary(WireModel):

@@ -10,8 +10,9 @@ from contextlib import closing
 import uvicorn
 
 from headrace.api.app import create_app
+from headrace.api.http.bounded_http import BoundedHttp
 from headrace.api.middleware.access_control import NetworkExposure
-from headrace.api.server import BoundedHttp, Server
+from headrace.api.server import Server
 from headrace.errors import ResourceError
 from headrace.process.alerts import published_api
 from headrace.settings import Settings

@@ -20,7 +20,7 @@ def served_logs(settings: Settings) -> LogServerConfig:
     return LogServerConfig(settings.logs.absolute(), settings.key, settings.url, socket.gethostname())
 
 
-def registration(kind: JobKind, project: str, log_url: str) -> RegisterJob:
+def registration(kind: JobKind, project: str, log_url: str | None) -> RegisterJob:
     """Return the registration of this process. Its supervisor names the ended process that it replaces."""
     return RegisterJob(
         registration_id=os.environ.get(REGISTRATION) or uuid4().hex,

@@ -132,7 +132,7 @@ def until(api: Api, seq: int, condition: Callable[[EventInScope], bool]) -> Even
 
 
 def test_undelivered_events_of_a_webhook_are_shown(api: Api, owner: Holder) -> None:
-    given = {"url": "http://127.0.0.1:9/", "secret": "a secret that is long enough", "max_attempts": 1}
+    given = {"url": "http://127.0.0.1:9/", "secret": "whsec_c2VjcmV0cyBvZiB0ZXN0cyBhcmUgbG9uZyBlbm91Z2g=", "max_attempts": 1}
     assert api.ask("PUT", "/api/v1/webhooks/mine", json=given).status_code == 204
     owner.append(event("b", follows="a"), event("z"), event("y", follows="z"))
     dead = until(api, 2, lambda found: found.state == "dead")

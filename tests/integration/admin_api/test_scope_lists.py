@@ -205,7 +205,7 @@ def until(api: Api, condition: Callable[[ScopeStatus], bool]) -> ScopeStatus:
 
 
 def test_a_webhook_shows_waiting_events_and_their_reasons(api: Api, owner: Holder) -> None:
-    given = {"url": "http://127.0.0.1:9/", "secret": "a secret that is long enough", "max_attempts": 1}
+    given = {"url": "http://127.0.0.1:9/", "secret": "whsec_c2VjcmV0cyBvZiB0ZXN0cyBhcmUgbG9uZyBlbm91Z2g=", "max_attempts": 1}
     assert api.ask("PUT", "/api/v1/webhooks/mine", json=given).status_code == 204
     owner.append(event("b", follows="a"), event("c", follows="b"), event("z"), event("y", follows="z", subject="N1"))
     shown = until(api, lambda found: [wait.leader for wait in found.waits] == ["missing", "dead", "waiting"])

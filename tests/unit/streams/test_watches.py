@@ -109,11 +109,11 @@ async def test_a_raw_event_supplies_its_position_if_the_producer_does_not() -> N
         def get_position(self, broker_payload: Any) -> int | None:
             return None
 
-    sink, feed = Sink(auto=True), Silent([RawEvent(b"{}", "x", 44), {}])
+    sink, feed = Sink(auto=True), Silent([RawEvent(b"{}", "x", 44), RawEvent(b"{}", "x", 45)])
     manager = manager_with(sink)
     manager.watch(triggers={1: watch(feed)}, key=KEY)
     await until(lambda: len(sink.events) == 2)
-    assert [(event.lane, event.position) for event in sink.events] == [("default", 44), ("default", None)]
+    assert [(event.lane, event.position) for event in sink.events] == [("default", 44), ("default", 45)]
     await manager.stop_all()
 
 

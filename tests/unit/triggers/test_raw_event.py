@@ -50,3 +50,11 @@ def test_a_message_for_another_process_has_its_metadata() -> None:
     assert message.value == {"n": 1}
     other = pickle.loads(pickle.dumps(message))
     assert (other.data, other.metadata, other.value) == (message.data, message.metadata, {"n": 1})
+
+
+def test_a_malformed_message_has_its_reason_instead_of_a_value_also_in_another_process() -> None:
+    message = Message(b'{"n": 1}', "a", 1, malformed="Not Avro.")
+    for one in (message, message.unread_copy(), pickle.loads(pickle.dumps(message))):
+        assert one.data == b'{"n": 1}'
+        with pytest.raises(MalformedEvent, match=r"Not Avro\."):
+            _ = one.value

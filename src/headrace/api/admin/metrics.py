@@ -64,7 +64,7 @@ def all_samples(status: Status, series: Series) -> dict[str, Samples]:
         "events_stored": [("", status.events.total)],
         "dead_letters": status.dead_letter_counts.items(),
         "alerts": [(severity, sum(alert.severity == severity for alert in status.alerts)) for severity in ("error", "warning")],
-        "jobs": [(kind, jobs.get(kind, 0)) for kind in ("triggerer", "pipeline", "worker")],
+        "jobs": [(kind, jobs.get(kind, 0)) for kind in ("triggerer", "pipeline", "worker", "receiver")],
         "triggerers_blocked": [("", status.counts.blocked)],
         "triggers": [(state, triggers.get(state, 0)) for state in ("waiting", "running", "failed", "parked")],
     }

@@ -4,9 +4,7 @@ need permission.
 
 from __future__ import annotations
 
-import hmac
 import socket
-from base64 import b64encode
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from errno import EACCES
@@ -15,6 +13,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from headrace.core.identity import event_key
+from headrace.core.signatures.standard_webhooks import signed_headers
 from headrace.wire.cloud_event import cloud_event
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
@@ -81,14 +81,11 @@ class Sender:
     async def send(self, url: str, secret: str, event: Any, mark: str | None, now: int, timeout: float) -> DeliveryResponse:  # noqa: ASYNC109  a value
         """Send one row of the log; return the response."""
         body = cloud_event(event, mark)
-        id, seconds = f"{event.seq}", now // 1_000_000
-        headers = {
-            "Content-Type": CONTENT_TYPE,
-            "User-Agent": "headrace",
-            "webhook-id": id,
-            "webhook-timestamp": f"{seconds}",
-            "webhook-signature": signature(secret, id, seconds, body),
-        } | ({"traceparent": event.trace} if event.trace else {})
+        # Two logs may send to one receiver, so a number of the log does not identify the event there.
+        id = event_key(event.source, event.id).hex()
+        headers = {"Content-Type": CONTENT_TYPE, "User-Agent": "headrace"} | signed_headers(secret, id, now // 1_000_000, body)
+        if event.trace:
+            headers["traceparent"] = event.trace
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
             async with self._session.post(url, data=body, headers=headers, timeout=limit, allow_redirects=False) as response:
@@ -102,12 +99,6 @@ class Sender:
             return DeliveryResponse(None, f"it did not answer within {timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return DeliveryResponse(None, f"{type(error).__name__}: {error}")
-
-
-def signature(secret: str, id: str, seconds: int, body: bytes) -> str:
-    """Return `v1,` and the HMAC-SHA256, in base64, of the id, the time and the body, joined by dots."""
-    signed = f"{id}.{seconds}.".encode() + body
-    return "v1," + b64encode(hmac.digest(secret.encode(), signed, "sha256")).decode()
 
 
 def _retry_after(header: str | None, now: int) -> float:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headrace.api.http.bounded_http import MAX_HEADER_BYTES
 from headrace.api.http.problems import Refusal, problem
 from headrace.wire.base import MAX_BODY_BYTES
-
-MAX_HEADER_BYTES = 32 * 1024
 
 
 class BodyLimit:

@@ -50,7 +50,7 @@ class Ledger(LaneAccounts):
     """The obligations of one shared stream. Readers with `queue_limit` or more queued entries are in `full`. `next_seq` is the next seq.
 
     `to_wake` are readers that may go on, since an obligation of theirs was confirmed: the last one, or any one while retries make a reader
-    read only its backlog. The caller removes them.
+    read only its backlog. The caller removes them. The names of new lanes end with `lane_suffix`.
     """
 
     queue_limit: int
@@ -58,6 +58,7 @@ class Ledger(LaneAccounts):
     next_seq: int = 0
     full: set[Subscriber] = field(default_factory=set)
     to_wake: list[Subscriber] = field(default_factory=list)
+    lane_suffix: str = ""
     subscribers: SubscriberRegistry = field(default_factory=SubscriberRegistry)
     _obligations: dict[int, Obligation] = field(default_factory=dict)
     _bindings: dict[int, PendingConfirmation] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class Ledger(LaneAccounts):
         """
         state = self.lanes.get(lane)
         if state is None:
-            state = self.lanes[lane] = Lane(lane)
+            state = self.lanes[lane] = Lane(lane, self.lane_suffix)
         counters, subscribers = self.counters, self.subscribers
         reading, offline, order, first_seq = subscribers.reading, subscribers.offline, counters.read, self.next_seq
         self.now = now
@@ -119,12 +120,12 @@ class Ledger(LaneAccounts):
             self.full.update(reader for reader in reading if len(reader.queue) >= self.queue_limit)
         return first_seq, woken, self._spill(entry, tuple(offline)) if offline else None
 
-    def publish_rejected(self, payload: Any, *, lane: Hashable, now: float) -> int | None:
+    def publish_rejected(self, payload: Any, *, lane: Hashable, now: float, position: int | None = None) -> int | None:
         """Add a raw event for which all triggers owe one dead letter. Return its seq, or None if there is no trigger."""
         subscribers, who = self.subscribers, self.subscribers.owed
         self.subscribers = SubscriberRegistry()
         self.subscribers.declare(who)  # for this entry all triggers are as declared ones: they owe one obligation
-        seq, _, _ = self.publish(None, payload, lane=lane, now=now, groups=(who,) if who else ())
+        seq, _, _ = self.publish(None, payload, lane=lane, now=now, position=position, groups=(who,) if who else ())
         self.subscribers = subscribers
         self.mark_rejected(seq)
         return seq if who else None

@@ -75,7 +75,7 @@ class PendingBacklogEvent(PendingEvent, eq=False, kw_only=True):
     @classmethod
     def of(cls, reader: Subscriber, entry: PendingEvent, now: float) -> PendingBacklogEvent:
         """Return the backlog copy of an open entry. Its `order` is negative, as of all entries in no lane."""
-        event = cls.read(reader, None, entry.raw, None, entry.lane.key, position=entry.position, now=now)
+        event = cls.read(reader, None, entry.raw, None, entry.lane.name, position=entry.position, now=now)
         event.order = -2 - entry.order
         return event
 
@@ -83,15 +83,29 @@ class PendingBacklogEvent(PendingEvent, eq=False, kw_only=True):
 class Lane:
     """One open lane: its entries in the order of publication, and the last positions read and advanced.
 
-    `key` is the producer's, `name` its text. `error` is of the last advance. `end` and `committed` are the producer's last answers, or
-    `position_error` says why it had none.
+    `key` is the producer's, `name` its text with a suffix, which the stream adds if it assigns the positions. `error` is of the last
+    advance. `end` and `committed` are the producer's last answers, or `position_error` says why it had none.
     """
 
-    __slots__ = ("advanced", "busy", "committed", "end", "entries", "error", "in_flight", "key", "name", "position_error", "read")
+    __slots__ = (
+        "advanced",
+        "busy",
+        "committed",
+        "end",
+        "entries",
+        "error",
+        "has_assigned_positions",
+        "in_flight",
+        "key",
+        "name",
+        "position_error",
+        "read",
+    )
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: Hashable, suffix: str = "") -> None:
         self.key = key
-        self.name = lane_name(key)
+        self.name = lane_name(key, suffix)
+        self.has_assigned_positions = bool(suffix)
         self.entries: deque[PendingEvent] = deque()
         self.busy = False
         self.in_flight = 0

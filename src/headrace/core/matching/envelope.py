@@ -2,7 +2,8 @@
 
 The law: declared fields are required. A declared `id`, `subject` or `occurred` (or a `source` or `type` given as a path) that is
 absent or null raises `MissingField`; one of another type or length raises `WrongField`. An event whose declared `follows` is absent, null
-or empty has no leader. An id that is not declared is derived from (stream, lane, position), so that a redelivery has the same id.
+or empty has no leader. An id that is not declared is derived from the id of the message, or else from (stream, lane, position), so that a
+redelivery has the same id.
 """
 
 from __future__ import annotations
@@ -69,11 +70,14 @@ class Envelope:
         paths = (self.source, self.type, self.id, self.follows, self.subject, self.occurred)
         return any(isinstance(path, JsonPath) and path.reads_metadata for path in paths)
 
-    def extract(self, value: Any, *, stream: str, lane: str, position: int | None) -> EventFields:
-        """Return the fields of the event in `value`. Raises `MissingField` or `WrongField`, which name the path and the error."""
+    def extract(self, value: Any, *, stream: str, lane: str, position: int | None, message_id: str | None = None) -> EventFields:
+        """Return the fields of the event in `value`. Raises `MissingField` or `WrongField`, which name the path and the error.
+
+        `position` is None if the upstream has none.
+        """
         source, kind = self.source, self.type
         return EventFields(
-            id=_origin_id(stream, lane, position) if self.id is None else _required(self.id, value, _name),
+            id=_origin_id(stream, lane, position, message_id) if self.id is None else _required(self.id, value, _name),
             source=source if isinstance(source, str) else _required(source, value, _name),
             type=kind if isinstance(kind, str) else _required(kind, value, _type),
             subject=None if self.subject is None else _required(self.subject, value, _text),
@@ -86,13 +90,20 @@ class _Wrong(Exception):
     """A value is invalid for its field. The argument describes a valid one."""
 
 
-def _origin_id(stream: str, lane: str, position: int | None) -> str:
-    if position is None:
+def _origin_id(stream: str, lane: str, position: int | None, message_id: str | None) -> str:
+    if message_id is not None:
+        id = f"{stream}/{id_part(message_id)}"
+        if not is_storable(id):
+            raise WrongField("The id of the message is not a text without NUL.")
+    elif position is not None:
+        id = f"{stream}/{id_part(lane)}/{position}"
+    else:
         raise MissingField(
-            f"The upstream {stream} gives no position to make an id of.", hint="Say in the watch which field is the id: id='$.…'."
+            f"The upstream {stream} gives neither a position nor an id of the message.",
+            hint="Declare in the watch which field is the id: id='$.…'.",
         )
-    if len(id := f"{stream}/{id_part(lane)}/{position}") > MAX_TEXT:
-        raise WrongField(f"The id made of stream, lane and position is longer than {MAX_TEXT} characters.")
+    if len(id) > MAX_TEXT:
+        raise WrongField(f"The id made of {id[:100]!r} … is longer than {MAX_TEXT} characters.")
     return id
 
 

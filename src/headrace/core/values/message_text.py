@@ -5,7 +5,7 @@ Backlogs and dead letters store it, so that a message that is read again has its
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,6 +22,10 @@ class MessageMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int | None = None
     delivery: int | None = None
+    id: str | None = None
+    malformed: str | None = None
+    encoding: Literal["base64"] | None = None
+    """How the stored text has the bytes of a malformed message, if they are not a text."""
 
     def fields(self) -> dict[str, Any]:
         """Return the metadata as readable JSON values. A value that the broker lacks is absent.
@@ -29,10 +33,12 @@ class MessageMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
         `timestamp` is in seconds since 1970. Headers are text, with U+FFFD for bytes that are not UTF-8; the last value of a name counts.
         """
         values = {
+            "id": self.id,
             "key": self.key,
             "headers": {name: value.decode(errors="replace") for name, value in self.headers if value is not None} or None,
             "timestamp": None if self.timestamp_ms is None else self.timestamp_ms / 1000,
             "delivery": self.delivery,
+            "encoding": self.encoding,
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -40,6 +46,16 @@ class MessageMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(MessageMetadata).decode
 _NOTHING: Final = MessageMetadata()
+
+
+def encode_metadata(metadata: MessageMetadata) -> bytes:
+    """Return the metadata as JSON."""
+    return _encode(metadata)
+
+
+def decode_metadata(data: bytes) -> MessageMetadata:
+    """Return the metadata that `encode_metadata` has encoded."""
+    return _decode(data)
 
 
 def join_metadata(metadata: MessageMetadata | None, text: str) -> str:

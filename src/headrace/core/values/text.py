@@ -43,11 +43,10 @@ def clean_name(text: str, max_chars: int = MAX_NAME_CHARS) -> str:
     return storable_id(text, max_chars, MAX_INDEXED_NAME_BYTES) if text else text
 
 
-def lane_name(lane: object) -> str:
-    """Return the name of a producer's lane, or `default` for None, the single lane of a producer without lanes."""
-    if lane is None:
-        return "default"
-    return clean_name(lane if isinstance(lane, str) else str(lane))
+def lane_name(lane: object, suffix: str = "") -> str:
+    """Return the name of a producer's lane, with `suffix`. None, the single lane of a producer without lanes, is named `default`."""
+    name = "default" if lane is None else clean_name(lane if isinstance(lane, str) else str(lane))
+    return clean_name(name + suffix) if suffix else name
 
 
 def is_storable(text: str) -> bool:

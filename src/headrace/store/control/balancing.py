@@ -93,7 +93,7 @@ class Balancer:
         with self._database.reading() as connection:
             seen = leases.version(connection)  # read first, so that a later change is examined again
             there = _read_triggers(connection, project)
-            listed = _read_jobs(connection, project, self._database.now())
+            listed = _read_jobs(connection, project, self._database.now(), caller=job_id)
             running = set(connection.execute(_running).scalars())
         step = balancing.step(there, listed, job_id)
         named = {trigger.holder for trigger in there} | {trigger.stopping for trigger in there}
@@ -157,14 +157,15 @@ def _read_triggers(connection: Connection, project: str) -> list[Trigger]:
     return [Trigger._make(row) for part in rows for row in part]
 
 
-def _read_jobs(connection: Connection, project: str, now: int) -> list[Job]:
+def _read_jobs(connection: Connection, project: str, now: int, caller: int | None = None) -> list[Job]:
+    """Return the triggerers of a project. The job that calls now is alive, however long ago its request was recorded."""
     return [
         Job(
             row.id,
             row.capacity,
             frozenset(msgspec.json.decode(row.queues)),
             row.desired_state != "run",
-            abs(now - row.heartbeat) <= MAX_HEARTBEAT_AGE_MICROS,
+            row.id == caller or abs(now - row.heartbeat) <= MAX_HEARTBEAT_AGE_MICROS,
         )
         for row in connection.execute(_jobs.where(jobs.c.project == project).order_by(jobs.c.id))
     ]

@@ -1,8 +1,7 @@
 """Store the spills of one transaction: raw events for triggers that cannot process them now.
 
 Invariants:
-- A raw event is stored at most once per trigger. Its identity is (stream, lane, position), or its delivery id if it
-  has no position. Its content does not matter.
+- A raw event is stored at most once per trigger. Its identity is (stream, lane, position). Its content does not matter.
 - Numbers ascend in the order of storing and are never reused.
 - The raw text is stored once, for any number of triggers.
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
-from uuid import uuid4
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
@@ -46,11 +44,6 @@ _count = (
 def position_key(position: int) -> bytes:
     """Return the key of a position in its lane. Keys sort in the order of positions."""
     return b"p" + (position + 2**63).to_bytes(8, "big")
-
-
-def delivery_key(delivery_id: str | None) -> bytes:
-    """Return the key of a raw event without a position. Without a delivery id, the key is unique."""
-    return b"c" + (uuid4().bytes if delivery_id is None else blake2b(delivery_id.encode(), digest_size=16).digest())
 
 
 def redrive_key(id: str) -> bytes:
@@ -114,7 +107,7 @@ class Spills:
         valid = [item for item in items if is_valid_spill(item)]
         self._lanes: dict[tuple[str, str], Lane] = get_or_create_lanes(connection, ((item.stream, item.lane) for item in valid), now)
         self._known: set[tuple[int, bytes, int]] = set()
-        keys = list({(self._lanes[item.stream, item.lane].id, _key(item)) for item in valid})
+        keys = list({(self._lanes[item.stream, item.lane].id, position_key(item.position)) for item in valid})
         self._known.update((row.lane_id, bytes(row.key), row.trigger_id) for row in _stored_spills(connection, keys))
         self._inserts = BacklogInsert(connection, now)
 
@@ -143,14 +136,10 @@ class Spills:
             return "fenced"
         if self._inserts is None or not is_valid_spill(item):
             return "invalid"
-        lane, key = self._lanes[item.stream, item.lane].id, _key(item)
+        lane, key = self._lanes[item.stream, item.lane].id, position_key(item.position)
         new = [trigger for trigger in dict.fromkeys(item.triggers) if (lane, key, trigger) not in self._known]
         if not new:
             return "duplicate"
         self._known.update((lane, key, trigger) for trigger in new)
         self._inserts.add(item.raw, new, lane, key, item.position)
         return "stored"
-
-
-def _key(item: SpillItem) -> bytes:
-    return delivery_key(item.delivery_id) if item.position is None else position_key(item.position)

@@ -144,7 +144,7 @@ def _is_open_elsewhere(connection: Connection, dead_letter: Row[Any], one: Redri
     if dead_letter.position is not None:
         same.append(dead_letters.c.position == dead_letter.position)
     else:
-        prefix = prefix_from_backlog(dead_letter.stream, dead_letter.lane, one.number)
+        prefix = prefix_from_backlog(dead_letter.stream, one.number)
         same += [dead_letters.c.position.is_(None), dead_letters.c.id.startswith(prefix, autoescape=True)]
     open_ones = select(dead_letters.c.triggers).where(*same, dead_letters.c.id != dead_letter.id, dead_letters.c.state == "open")
     return any(one.trigger_id in msgspec.json.decode(row.triggers, type=list[int]) for row in connection.execute(open_ones))

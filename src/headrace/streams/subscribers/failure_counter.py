@@ -8,6 +8,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent
+from headrace.streams.subscribers.raw_id import dead_letter_origin_id
 from headrace.streams.subscribers.raw_text import preview
 
 MAX_TIMES: Final = 20
@@ -47,18 +48,18 @@ class FailureCounter:
         self._failed: dict[object, Failed] = {}
         self.retries: dict[str, Retry] = {}
 
-    def count(self, entry: PendingEvent, delivery_id: str | None) -> Failed:
-        """Count one more failure on `entry`. `delivery_id` identifies it if it has no position."""
-        at = _identity(entry, delivery_id)
+    def count(self, entry: PendingEvent) -> Failed:
+        """Count one more failure on `entry`."""
+        at = _identity(entry)
         attempts, times = self._failed.pop(at, _NEVER)
         failed = self._failed[at] = Failed(attempts + 1, (*times, datetime.now(UTC))[-MAX_TIMES:])
         if len(self._failed) > MAX_COUNTED:
             del self._failed[next(iter(self._failed))]
         return failed
 
-    def reset(self, entry: PendingEvent, delivery_id: str | None) -> None:
+    def reset(self, entry: PendingEvent) -> None:
         """Drop the failures on `entry`, which becomes a dead letter: if it is redriven, it has all its attempts again."""
-        self._failed.pop(_identity(entry, delivery_id), None)
+        self._failed.pop(_identity(entry), None)
 
 
 def retry_wait(failures: int, max_attempts: int, max_wait: float, random: Random) -> float:
@@ -77,5 +78,6 @@ def text_of(entry: PendingEvent) -> str:
     return entry.payload if isinstance(entry, PendingBacklogEvent) and isinstance(entry.payload, str) else preview(entry.raw)
 
 
-def _identity(entry: PendingEvent, delivery_id: str | None) -> object:
-    return delivery_id or (entry.lane.name, entry.position, blake2b(text_of(entry).encode(errors="replace"), digest_size=16).digest())
+def _identity(entry: PendingEvent) -> object:
+    digest = blake2b(text_of(entry).encode(errors="replace"), digest_size=16).digest()
+    return dead_letter_origin_id(entry) or (entry.lane.name, entry.position, digest)

@@ -6,6 +6,7 @@ mark, so that it is restored as the same value.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from typing import Any
 
 import msgspec
@@ -47,9 +48,15 @@ def from_text(text: str, lane: str, position: int | None) -> Any:
 
 
 def raw_event_text(raw: RawEvent, max_bytes: int | None = None) -> str:
-    """Return the text of a raw event, of which it takes the first `max_bytes` bytes; U+FFFD replaces invalid UTF-8 and NUL."""
+    """Return the text of a raw event, of which it takes the first `max_bytes` bytes.
+
+    U+FFFD replaces invalid UTF-8 and NUL. The bytes of a malformed message become base64 instead: its format need not be a text.
+    """
+    data = raw.data[:max_bytes]
     metadata = raw.metadata if isinstance(raw, Message) and raw.has_metadata else None
-    return join_metadata(metadata, decode_lossy(raw.data[:max_bytes]))
+    if metadata is not None and metadata.malformed is not None and not _is_storable(data):
+        return join_metadata(msgspec.structs.replace(metadata, encoding="base64"), b64encode(data).decode())
+    return join_metadata(metadata, decode_lossy(data))
 
 
 def dead_letter_text(raw: RawEvent, max_bytes: int) -> str:
@@ -65,7 +72,8 @@ def raw_event_from(text: str, lane: str, position: int | None) -> RawEvent:
     metadata, data = split_metadata(text)
     if metadata is None:
         return RawEvent(data.encode(), lane, position or 0)
-    return message_with(metadata, data.encode(), lane, position or 0)
+    content = b64decode(data) if metadata.encoding == "base64" else data.encode()
+    return message_with(metadata, content, lane, position or 0)
 
 
 def preview(raw: Any) -> str:
@@ -74,6 +82,13 @@ def preview(raw: Any) -> str:
         return to_text(raw)
     except MalformedEvent:
         return describe_value(raw)
+
+
+def _is_storable(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def decode_lossy(data: bytes) -> str:

@@ -13,10 +13,10 @@ from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import PendingBacklogEvent, PendingEvent, Spill, Subscriber
 from headrace.core.values.text import describe_error, describe_traceback
 from headrace.errors import MalformedEvent, StreamError
-from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.sink import Malformed, Poisoned, RejectedEvent, Spilled, StreamSink
 from headrace.streams.subscribers.failure_counter import Failed, FailureCounter, Retry, retry_wait, text_of
+from headrace.streams.subscribers.raw_id import dead_letter_origin_id
 from headrace.streams.subscribers.raw_text import to_text
 from headrace.streams.watches import printed
 from headrace.triggers.masking import mask
@@ -31,13 +31,10 @@ _TIMER_SLACK: Final = 0.01
 class RegisteredSubscribers:
     """Readers that owe their answers whether they run or not. `wake` makes a waiting one read its backlog again."""
 
-    def __init__(
-        self, stream: str, ledger: Ledger, sink: StreamSink, delivery_ids: DeliveryIds, policy: StreamPolicy, wake: Callable[[int], None]
-    ) -> None:
+    def __init__(self, stream: str, ledger: Ledger, sink: StreamSink, policy: StreamPolicy, wake: Callable[[int], None]) -> None:
         self._stream = stream
         self._ledger = ledger
         self._sink = sink
-        self._delivery_ids = delivery_ids
         self._policy = policy
         self._wake = wake
         self._random = Random()  # noqa: S311 - jitter of retries is not security-relevant
@@ -89,6 +86,8 @@ class RegisteredSubscribers:
     def hand_over(self, spill: Spill) -> None:
         """Give the sink a raw event for backlogs. One that cannot be text becomes a dead letter."""
         seq, entry, readers = spill
+        if entry.position is None:
+            raise StreamError("A raw event without a position cannot be stored in a backlog.")
         who = tuple([reader.trigger_id for reader in readers])
         lane = entry.lane.name
         try:
@@ -96,9 +95,9 @@ class RegisteredSubscribers:
         except MalformedEvent as error:
             raw = printed(entry.raw, lane, entry.position)
             self._ledger.mark_rejected(seq)
-            self._sink.malformed(Malformed(seq, self._stream, lane, entry.position, raw, str(error), who, self._delivery_ids.of(entry)))
+            self._sink.malformed(Malformed(seq, self._stream, lane, entry.position, raw, str(error), who, dead_letter_origin_id(entry)))
         else:
-            self._sink.spilled(Spilled(seq, self._stream, lane, entry.position, text, who, self._delivery_ids.of(entry)))
+            self._sink.spilled(Spilled(seq, self._stream, lane, entry.position, text, who))
 
     def reject(self, reader: Subscriber, reason: str | None) -> bool:
         """Give the sink the open raw event as a dead letter, and return whether there is one."""
@@ -108,7 +107,7 @@ class RegisteredSubscribers:
             return False
         lane = entry.lane.name
         self._sink.rejected(
-            RejectedEvent(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, self._delivery_ids.of(entry))
+            RejectedEvent(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, dead_letter_origin_id(entry))
         )
         return True
 
@@ -122,11 +121,11 @@ class RegisteredSubscribers:
         if entry is None:
             self._ledger.requeue(reader)
             return 0
-        failures, delivery_id, policy = self._failures[reader.trigger_id], self._delivery_ids.of(entry), self._policy
-        failed = failures.count(entry, delivery_id)
+        failures, policy = self._failures[reader.trigger_id], self._policy
+        failed = failures.count(entry)
         wait = retry_wait(failed.attempts, policy.max_attempts, policy.retry_wait, self._random)
         if failed.attempts >= policy.max_attempts:
-            failures.reset(entry, delivery_id)
+            failures.reset(entry)
             self._poison(reader, entry, failed, error)
             self._ledger.requeue(reader)
         elif wait and _fits_backlog(entry):
@@ -179,7 +178,7 @@ class RegisteredSubscribers:
                 failed.times,
                 tuple(mask(entry) for entry in describe_traceback(error)[-_MAX_ENTRIES:]),
                 reason,
-                self._delivery_ids.of(entry),
+                dead_letter_origin_id(entry),
             )
         )
 

@@ -12,9 +12,9 @@ import structlog
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import PendingEvent, Subscriber
 from headrace.errors import StreamError
-from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.sink import Origin
 from headrace.streams.subscribers.backlog_reader import Ahead, BacklogReader
+from headrace.streams.subscribers.raw_id import origin_id
 from headrace.triggers.event import current_stream
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,6 @@ class SubscriptionContext(NamedTuple):
     changed: Callable[[], None]
     reject: Callable[[Subscriber, str | None], bool]
     acks: bool
-    delivery_ids: DeliveryIds
 
 
 class Subscription:
@@ -50,7 +49,6 @@ class Subscription:
         "_changed",
         "_clock",
         "_closed",
-        "_delivery_ids",
         "_ledger",
         "_listener",
         "_origin",
@@ -64,7 +62,7 @@ class Subscription:
 
     def __init__(self, reader: Subscriber, context: SubscriptionContext, backlog: BacklogReader | None = None) -> None:
         self.trigger_id = reader.trigger_id
-        self._ledger, self._clock, self._changed, self._reject, self._acks, self._delivery_ids = context
+        self._ledger, self._clock, self._changed, self._reject, self._acks = context
         self._reader = reader
         self._bind = self._ledger.bind
         self._backlog = backlog
@@ -103,7 +101,7 @@ class Subscription:
         Each delivery of a raw event to the filter has its own object, so that deliveries can be compared by identity.
         """
         if self._origin is None and self._at is not None:
-            self._origin = Origin(self._at.lane.name, self._at.position, self._delivery_ids.of(self._at))
+            self._origin = Origin(self._at.lane.name, self._at.position, origin_id(self._at))
         return self._origin
 
     @property

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from headrace.triggers.upstream import Upstream
+
+BOUND_MESSAGES: Final = 10
 
 
 class Broker(ABC):
@@ -17,6 +19,18 @@ class Broker(ABC):
 
     lanes: ClassVar[bool] = True
     """It has several lanes, which are ordered and advanced independently. Otherwise `send` ignores `lane`."""
+
+    ordered: ClassVar[bool] = True
+    """It delivers the messages of a lane in the order in which they were sent, also when it delivers them again."""
+
+    unbounded: ClassVar[bool] = True
+    """It delivers any number of messages of a lane before the first is advanced.
+
+    Otherwise it delivers up to `BOUND_MESSAGES`, and none that is sent after the first was delivered.
+    """
+
+    growable: ClassVar[bool] = True
+    """A lane takes further messages. Otherwise each call of `send` begins a new lane, and the lanes are not in the order of the calls."""
 
     positions: ClassVar[bool] = True
     """Its producer numbers the messages of a lane: `get_position`."""
@@ -29,6 +43,10 @@ class Broker(ABC):
 
     durable: ClassVar[bool] = True
     """It outlives the process that reads it, so that the suite can kill that process."""
+
+    def bounded(self, count: int) -> int:
+        """Return `count`, or the most messages of a lane that the broker delivers before the first is advanced, if that is less."""
+        return count if self.unbounded else min(count, BOUND_MESSAGES)
 
     @abstractmethod
     def send(self, lane: str, messages: Sequence[bytes]) -> None:

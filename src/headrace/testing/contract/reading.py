@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import SharedStreamProducer
 
 READ_TIMEOUT_SECONDS: Final = 60.0
@@ -52,6 +53,28 @@ class Reading:
             lanes.setdefault(self.producer.get_advance_lane(payload), []).append(AdvanceItem(payload, AdvanceOutcome(1, 0)))
         for batch in lanes.values():
             await self.producer.advance(batch)
+
+    async def take_advancing(self, broker: Broker, count: int) -> list[tuple[Any, Any]]:
+        """Return the next `count` pairs. Advance past each where the broker may deliver no more otherwise."""
+        if broker.unbounded:
+            return await self.take(count)
+        items: list[tuple[Any, Any]] = []
+        while len(items) < count:
+            items += await self.take(1)
+            await self.advance(items[-1:])
+        return items
+
+
+def texts(broker: Broker, items: Iterable[tuple[Any, Any]]) -> list[bytes]:
+    """Return the messages as they arrived, or by length and content if the broker has no order."""
+    arrived = [raw.data for raw, _ in items]
+    return arrived if broker.ordered else sorted(arrived, key=lambda text: (len(text), text))
+
+
+def others(sent: Iterable[bytes], items: Iterable[tuple[Any, Any]]) -> list[bytes]:
+    """Return the messages that were sent and are not among the items."""
+    done = {raw.data for raw, _ in items}
+    return [message for message in sent if message not in done]
 
 
 @asynccontextmanager

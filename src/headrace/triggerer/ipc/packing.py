@@ -7,27 +7,33 @@ from io import BytesIO
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from headrace.core.values.limits import MAX_RAW_BYTES
-from headrace.core.values.message_text import VALUE_MARK
+from headrace.core.values.message_text import VALUE_MARK, MessageMetadata
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
 from headrace.streams.subscribers.raw_text import to_text
 from headrace.streams.watches import encoded
 from headrace.triggers.masking import mask
-from headrace.triggers.packed import PackedEvent, PackedSubclass
-from headrace.triggers.raw_event import RawEvent
+from headrace.triggers.packed import PackedEvent, PackedMessage, PackedSubclass
+from headrace.triggers.raw_event import Message, RawEvent
 
 _decode: Final = msgspec.json.Decoder().decode
+log = structlog.get_logger(__name__)
 
 
 class Text(msgspec.Struct, array_like=True, tag=True):
-    """A `RawEvent` with its own `lane` and `position`. `packed` is the pickle of an instance of a user's subclass."""
+    """A `RawEvent` with its own `lane` and `position`. `packed` is the pickle of a message, or of an instance of a user's subclass.
+
+    `metadata` are those of a message, if they are valid.
+    """
 
     data: bytes
     lane: str
-    position: int
+    position: int | None
     packed: bytes | None = None
+    metadata: MessageMetadata | None = None
 
 
 class Value(msgspec.Struct, array_like=True, tag=True):
@@ -66,7 +72,7 @@ def pack(raw: Any, lane: str, position: int | None) -> Packed:
     except BaseException as error:  # a user's class may raise anything, including SystemExit
         packed, plain, no_pickle = None, False, f"It cannot be pickled: {mask(describe_error(error))}"
     if packed is not None and isinstance(raw, RawEvent) and _is_whole(raw):
-        return Text(raw.data, raw.lane, raw.position, packed)
+        return Text(raw.data, raw.lane, raw.position, packed, _metadata(raw))
     text, no_text = _attempt(lambda: to_text(raw))
     if plain and text is not None and text.startswith(VALUE_MARK):
         return Value(text[1:].encode())
@@ -88,6 +94,8 @@ def unpack(packed: Packed) -> Any:
         return packed.event
     if packed.packed is None:
         return RawEvent(packed.data, packed.lane, packed.position)
+    if packed.metadata is not None:
+        return PackedMessage(packed.data, packed.lane, packed.position, packed.metadata, packed.packed)
     return PackedSubclass(packed.data, packed.lane, packed.position, packed.packed)
 
 
@@ -102,11 +110,25 @@ def _is_whole(raw: RawEvent) -> bool:
     """Return whether the fields have valid types and sizes."""
     try:
         data, lane, position = raw.data, raw.lane, raw.position
-        if type(data) is not bytes or type(lane) is not str or type(position) is not int:
+        if type(data) is not bytes or type(lane) is not str or not (position is None or type(position) is int):
             return False
-        return len(data) <= MAX_RAW_BYTES and position.bit_length() < 64 and (lane.isascii() or len(lane.encode()) > 0)
+        in_range = position is None or position.bit_length() < 64
+        return len(data) <= MAX_RAW_BYTES and in_range and (lane.isascii() or len(lane.encode()) > 0)
     except BaseException:  # a field may be missing, or have half a surrogate pair
         return False
+
+
+def _metadata(raw: RawEvent) -> MessageMetadata | None:
+    """Return the metadata of a message, or None for another raw event and for metadata that cannot be sent."""
+    if not isinstance(raw, Message):
+        return None
+    try:
+        metadata = msgspec.convert(msgspec.to_builtins(raw.metadata, builtin_types=(bytes,)), MessageMetadata, builtin_types=(bytes,))
+        text = msgspec.msgpack.encode(metadata)
+    except BaseException as error:  # as above
+        log.warning("metadata of a message not sent", error=mask(describe_error(error)))
+        return None
+    return metadata if len(text) <= MAX_RAW_BYTES else None
 
 
 def _pickled(raw: Any) -> tuple[bytes, bool]:

@@ -31,7 +31,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 class StreamItem(Protocol):
-    """An item with an origin in a shared stream. If the upstream gives no position, `delivery_id` distinguishes it from equal items."""
+    """An item with an origin in a shared stream. `message_id` is set only if lane and position do not identify it."""
 
     @property
     def key(self) -> str:
@@ -49,8 +49,8 @@ class StreamItem(Protocol):
         ...
 
     @property
-    def delivery_id(self) -> str | None:
-        """The stream's id of this delivery."""
+    def message_id(self) -> str | None:
+        """The id of the message."""
         ...
 
 
@@ -72,7 +72,7 @@ def dead_letter(
     """
     parts = (kind,) if who is None else (kind, who)
     return storable_dead_letter(
-        id=dead_letter_id(item.key, item.lane, item.position, item.delivery_id, *parts),
+        id=dead_letter_id(item.key, item.lane, item.position, item.message_id, *parts),
         kind=kind,
         reason=reason,
         stream=item.key,
@@ -137,7 +137,7 @@ def replacement_for(item: Item, reason: str) -> DeadLetterItem | None:
         raw, triggers = item.payload, item.firings
     elif isinstance(item, SpillItem):
         stream = item.stream
-        id = dead_letter_id(stream, item.lane, item.position, item.delivery_id, "spill", item.triggers[0])
+        id = dead_letter_id(stream, item.lane, item.position, None, "spill", item.triggers[0])
         raw, triggers = item.raw, item.triggers
     elif isinstance(item, DeadLetterItem):
         small = shortened(item)

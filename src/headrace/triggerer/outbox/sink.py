@@ -41,12 +41,21 @@ class OutboxSink:
     def matched(self, matched: Matched) -> None:
         """Store the raw event as an event, or as a dead letter of these watches if it cannot become one."""
         origin = EventOrigin(matched.key, matched.lane, matched.position, trace_of_value(matched.raw, matched.value))
-        event = extract_event(matched.envelope, matched.value, matched.raw.data, matched.trigger_ids, origin)
+        event = extract_event(
+            matched.envelope,
+            matched.value,
+            matched.raw.data,
+            matched.trigger_ids,
+            origin,
+            message_id=matched.message_id,
+            assigned=matched.assigned,
+        )
         if isinstance(event, EventItem):
             self._outbox.put(OutboxItem(event, matched.seq))
         else:
             # Watches with different envelopes have separate dead letters, because they may be answered separately.
-            self._reject(matched, *event, who=matched.trigger_ids[0])
+            origin_id = matched.message_id if matched.assigned else None  # a sender may give two messages one id
+            self._reject(matched._replace(message_id=origin_id), *event, who=matched.trigger_ids[0])
 
     def malformed(self, malformed: Malformed) -> None:
         """Store an unreadable raw event as a dead letter."""
@@ -66,7 +75,6 @@ class OutboxSink:
             stream=spilled.key,
             lane=spilled.lane,
             position=spilled.position,
-            delivery_id=spilled.delivery_id,
             raw=spilled.raw,
             triggers=list(spilled.trigger_ids),
         )
@@ -102,11 +110,22 @@ class OutboxSink:
 
 
 def extract_event(
-    envelope: Envelope, value: Any, data: bytes, trigger_ids: Sequence[int], origin: EventOrigin
+    envelope: Envelope,
+    value: Any,
+    data: bytes,
+    trigger_ids: Sequence[int],
+    origin: EventOrigin,
+    *,
+    message_id: str | None,
+    assigned: bool = False,
 ) -> EventItem | tuple[DeadLetterKind, str]:
-    """Return the event of one raw event, or the kind and the reason of its dead letter. Never raises."""
+    """Return the event of one raw event, or the kind and the reason of its dead letter. Never raises.
+
+    With `assigned`, the position differs at the next delivery, so that no id can derive from it.
+    """
     try:
-        fields = envelope.extract(value, stream=origin.stream, lane=origin.lane or "", position=origin.position)
+        position = None if assigned else origin.position
+        fields = envelope.extract(value, stream=origin.stream, lane=origin.lane or "", position=position, message_id=message_id)
         return event_item(fields, data.decode(), trigger_ids, origin)
     except WrongField as wrong:
         return "wrong_field", str(wrong)

@@ -184,13 +184,13 @@ class TriggerExecution:
 
     def _name(self, origin: Origin | None) -> str:
         """Return an id for an event without one. If possible, a redelivered raw event produces the same id."""
-        key = None if origin is None else origin.delivery_id if origin.position is None else origin.position
-        if origin is None or key is None:
+        if origin is None or (origin.message_id is None and origin.position is None):
             return f"{self.context.name}/{uuid4().hex}"
+        key = f"{id_part(origin.lane)}/{origin.position}" if origin.message_id is None else id_part(origin.message_id)
         # Compare the delivery, not the position: a redelivery to a restarted filter must produce the same ids.
         self._index = self._index + 1 if origin is self._origin else 0
         self._origin = origin
-        return storable_id(f"{self.context.name}/{id_part(origin.lane)}/{id_part(str(key))}/{self._index}")
+        return storable_id(f"{self.context.name}/{key}/{self._index}")
 
 
 def _item(fired: Fired, name: str, origin: EventOrigin, trigger_id: int) -> EventItem:

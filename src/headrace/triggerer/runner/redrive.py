@@ -15,6 +15,7 @@ from headrace.triggerer.context import EventOrigin, trace_of_value
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggerer.outbox.sink import extract_event
 from headrace.triggerer.runner.backlog import ApiBacklog
+from headrace.triggers.raw_event import message_id
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.custody.events import EventItem, ReceiptStatus
 
@@ -76,7 +77,7 @@ class Redrive:
         if not match.groups:
             return "filtered", None
         origin = EventOrigin(key, entry.lane, entry.position, trace_of_value(raw, match.value))
-        event = extract_event(trigger.envelope, match.value, raw.data, [trigger_id], origin)
+        event = extract_event(trigger.envelope, match.value, raw.data, [trigger_id], origin, message_id=message_id(raw))
         if not isinstance(event, EventItem):
             return self._reject_again(trigger_id, entry, event[1])
         stored = asyncio.get_running_loop().create_future()

@@ -16,7 +16,7 @@ from headrace.triggerer.context import EventOrigin, trace_of
 from headrace.triggerer.ipc.trigger_messages import Next, Raw, Rejected, Step
 from headrace.triggers.event import current_stream
 from headrace.triggers.masking import mask
-from headrace.triggers.packed import PackedEvent, PackedSubclass
+from headrace.triggers.packed import PackedEvent, PackedMessage, PackedSubclass
 from headrace.triggers.raw_event import RawEvent
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ def pack(raw: Any, lane: str, position: int | None) -> Raw:
     """Return the form of a raw event for a trigger process. Raises errors of pickle."""
     if type(raw) is RawEvent:
         return Raw(raw.data, raw.lane, raw.position, False)
-    if isinstance(raw, PackedSubclass):
+    if isinstance(raw, PackedSubclass | PackedMessage):
         return Raw(raw.packed, lane, position, True)
     if isinstance(raw, PackedEvent):
         return Raw(raw.pickled(), lane, position, True)

@@ -9,7 +9,7 @@ from pydantic import Field
 from headrace.wire.base import WireModel
 from headrace.wire.control.streams import StreamReport
 
-JobKind = Literal["triggerer", "pipeline", "worker"]
+JobKind = Literal["triggerer", "pipeline", "worker", "receiver"]
 DesiredState = Literal["run", "drain", "stop"]
 
 EVERY_PROJECT: Final = "*"

@@ -16,15 +16,11 @@ Answer = Literal["fired", "filtered", "rejected", "dead_lettered"]
 
 
 class SpillItem(WireModel):
-    """One raw event for the backlogs of these triggers, stored once for each (trigger, stream, lane, position).
-
-    If the upstream has no positions, `delivery_id` replaces the position. Without either, each call stores another copy.
-    """
+    """One raw event for the backlogs of these triggers, stored once for each (trigger, stream, lane, position)."""
 
     stream: str
     lane: str
-    position: int | None = None
-    delivery_id: str | None = Field(default=None, min_length=1, max_length=200)
+    position: int
     raw: str
     triggers: list[int] = Field(min_length=1)
 

@@ -257,3 +257,17 @@ def test_sweeps_of_task_runs_store_about_one_age_mark_per_hour(store: Store, clo
     with store.reading() as connection:
         last = connection.execute(select(age_marks).order_by(age_marks.c.age.desc()).limit(1)).one()
     assert (last.age, last.wall) == (clock.passed, clock.now)
+
+
+class _StallingClock(TurnedClock):
+    """A clock in which ten seconds pass before each look, as on a machine that stalls."""
+
+    def __call__(self) -> int:
+        self.turn(10.0)
+        return super().__call__()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_job_receives_leases_although_its_call_took_long(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path, _StallingClock()) as store:
+        assert len(holder(store, "legs.a", "legs.b").epochs) == 2

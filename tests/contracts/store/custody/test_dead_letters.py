@@ -73,14 +73,14 @@ def test_a_repeated_redrive_changes_nothing(store: Store, owner: Holder) -> None
 
 
 def test_a_dead_letter_without_a_position_fails_again_as_one_dead_letter(store: Store, owner: Holder) -> None:
-    bury(owner, *(letter(f"folder/a/delivery opening-{number}/rejected/1", lane="a", raw="tick") for number in range(2)))
-    store.dead_letters.redrive(some("folder/a/delivery opening-0/rejected/1"))
+    bury(owner, *(letter(f"folder/id opening-{number}/rejected/1", lane="a", raw="tick") for number in range(2)))
+    store.dead_letters.redrive(some("folder/id opening-0/rejected/1"))
     (item,) = waiting(owner)
-    again = f"folder/a/delivery backlog-{item.number}/rejected/1"
+    again = f"folder/id backlog-{item.number}/rejected/1"
     assert bury(owner, letter(again, lane="a", raw="tick")) == ["stored"]
     settle(owner, "dead_lettered")
-    assert detail_of(store, "folder/a/delivery opening-0/rejected/1") is None
-    assert (state(store, again), state(store, "folder/a/delivery opening-1/rejected/1")) == ("open", "open")
+    assert detail_of(store, "folder/id opening-0/rejected/1") is None
+    assert (state(store, again), state(store, "folder/id opening-1/rejected/1")) == ("open", "open")
 
 
 def test_a_dead_letter_with_a_truncated_text_is_not_redriven(store: Store, owner: Holder) -> None:

@@ -96,7 +96,7 @@ def test_calls_of_a_pruned_job_do_not_affect_other_jobs(store: Store, clock: Tur
 @pytest.mark.parametrize("kind", DATABASES)
 def test_a_new_webhook_shares_no_data_with_a_removed_webhook_of_its_name(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path, keyring=Keyring([KEY])) as store:
-        given = SetWebhook(url="https://a.example/", secret="a secret that is long enough")
+        given = SetWebhook(url="https://a.example/", secret="whsec_c2VjcmV0cyBvZiB0ZXN0cyBhcmUgbG9uZyBlbm91Z2g=")
         store.webhooks.set("mine", given)
         (removed,) = store.webhooks.active()
         store.webhooks.note(removed, [Attempt(1, 1, "delivered", 200, None, 1)])

@@ -58,7 +58,9 @@ def api(kind: str, folder: Path, clock: TurnedClock) -> Iterator[Store]:
 def listen(store: Store) -> Holder:
     """Let a webhook and a task run for each event be told of what comes."""
     owner = holder(store, "first")
-    store.webhooks.set("hook", SetWebhook(url="https://example.org", types=["*"], secret="s" * 32))
+    store.webhooks.set(
+        "hook", SetWebhook(url="https://example.org", types=["*"], secret="whsec_c2VjcmV0cyBvZiB0ZXN0cyBhcmUgbG9uZyBlbm91Z2g=")
+    )
     for id in IDS:
         waiting = WaitCondition(event=AwaitedEvent(on=["*"], id=id))
         store.task_runs.start("flights", StartRun(run_id=id, task="t", waiting=waiting))

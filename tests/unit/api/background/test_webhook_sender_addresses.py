@@ -10,6 +10,7 @@ from aiohttp import web
 
 from headrace.api.background.webhook_sender import PRIVATE, Sender, is_public
 
+SECRET = "whsec_c2VjcmV0cyBvZiB0ZXN0cyBhcmUgbG9uZyBlbm91Z2g="
 EVENT = SimpleNamespace(seq=1, id="1", source="s", type="t", subject=None, occurred=0, received=0, follows=None, payload="{}", trace=None)
 
 
@@ -54,7 +55,7 @@ async def server() -> AsyncIterator[tuple[int, list[str]]]:
 async def test_a_private_address_is_not_reached_in_any_notation(host: str, server: tuple[int, list[str]]) -> None:
     port, reached = server
     async with Sender(private=False) as sender:
-        answer = await sender.send(f"http://{host}:{port}/", "secret", EVENT, None, 0, 5)
+        answer = await sender.send(f"http://{host}:{port}/", SECRET, EVENT, None, 0, 5)
     assert not answer.taken
     assert reached == []
     if host in {"127.0.0.1", "localhost", "①②⑦.0.0.1"}:
@@ -64,7 +65,7 @@ async def test_a_private_address_is_not_reached_in_any_notation(host: str, serve
 async def test_a_sender_can_allow_private_addresses(server: tuple[int, list[str]]) -> None:
     port, reached = server
     async with Sender(private=True) as sender:
-        assert (await sender.send(f"http://127.0.0.1:{port}/", "secret", EVENT, None, 0, 5)).taken
+        assert (await sender.send(f"http://127.0.0.1:{port}/", SECRET, EVENT, None, 0, 5)).taken
     assert reached == [f"127.0.0.1:{port}"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.core.matching.envelope import Envelope, EventFields
 from headrace.core.matching.paths import JsonPath
-from headrace.errors import MissingField
+from headrace.errors import MissingField, WrongField
 
 
 def extract(value: Any, **paths: str) -> EventFields:
@@ -77,11 +77,20 @@ def test_an_invalid_time_is_an_error(found: Any) -> None:
 
 def test_an_id_from_the_position_needs_a_position_and_has_a_maximum_length() -> None:
     envelope = Envelope("s", "t")
-    with pytest.raises(MissingField, match="no position") as caught:
+    with pytest.raises(MissingField, match="neither a position nor an id") as caught:
         envelope.extract({}, stream="s", lane="l", position=None)
     assert caught.value.hint
     with pytest.raises(MissingField, match="longer"):
         envelope.extract({}, stream="s", lane="l" * 1000, position=1)
+
+
+@pytest.mark.parametrize("position", [None, 7])
+def test_an_undeclared_id_derives_from_the_id_of_the_message(position: int | None) -> None:
+    envelope = Envelope("s", "t")
+    assert envelope.extract({}, stream="s", lane="l", position=position, message_id="a/b").id == "s/a%2Fb"
+    for odd in ("x" * 1000, "a\0b", "\ud800"):
+        with pytest.raises(WrongField):
+            envelope.extract({}, stream="s", lane="l", position=position, message_id=odd)
 
 
 def test_equal_envelopes_have_equal_hashes() -> None:

@@ -195,7 +195,7 @@ def test_counts_of_failures_are_bounded() -> None:
     trouble, lane = FailureCounter(), Lane("x")
     entries = [PendingEvent(n, None, lane, n, 0.0, n) for n in range(2 * MAX_COUNTED)]
     for entry in entries:
-        assert trouble.count(entry, None).attempts == 1
-    assert trouble.count(entries[-1], None).attempts == 2
-    assert trouble.count(entries[0], None).attempts == 1, "the oldest is forgotten"
-    assert trouble.count(entries[-1], None).times[-1] <= datetime.now(UTC)
+        assert trouble.count(entry).attempts == 1
+    assert trouble.count(entries[-1]).attempts == 2
+    assert trouble.count(entries[0]).attempts == 1, "the oldest is forgotten"
+    assert trouble.count(entries[-1]).times[-1] <= datetime.now(UTC)

@@ -70,3 +70,17 @@ def test_metadata_that_no_text_can_hold_are_omitted_from_the_dead_letter(message
     with pytest.raises(MalformedEvent):
         to_text(message)
     assert dead_letter_text(message, 10) == "{}"
+
+
+def test_a_malformed_message_keeps_its_reason() -> None:
+    message = Message(b'{"n": 1}', "a", 1, malformed="Not Avro.")
+    assert from_text(to_text(message), "a", 1).malformed == "Not Avro."
+    assert from_text(dead_letter_text(message, 100), "a", 1).malformed == "Not Avro."
+
+
+@given(st.binary())
+def test_the_bytes_of_a_malformed_message_are_restored(data: bytes) -> None:
+    message = Message(data, "a", 1, malformed="Not Avro.")
+    text = dead_letter_text(message, 1_000)
+    assert "\0" not in text
+    assert from_text(text, "a", 1).data == data

@@ -188,6 +188,23 @@ async def test_custody_is_recorded_before_the_broker_is_advanced() -> None:
     await manager.stop_all()
 
 
+async def test_receipts_cover_a_stream_without_positions_in_lanes_of_its_opening() -> None:
+    class NoPositions(Feed):
+        def get_position(self, broker_payload: Any) -> int | None:
+            return None
+
+    recorder = Recorder()
+    for _ in range(2):
+        await read_to_the_end(recorder, NoPositions([("x", 1), ("y", 2), ("x", 3)]))
+    assert sorted((receipt.lane.partition("@")[0], receipt.read) for receipt in recorder.receipts) == [
+        ("x", 2),
+        ("x", 2),
+        ("y", 1),
+        ("y", 1),
+    ]
+    assert len({receipt.lane for receipt in recorder.receipts}) == 4
+
+
 async def test_marks_are_requested_once_for_each_lane_and_in_batches() -> None:
     lanes = [f"lane {number}" for number in range(300)]
     recorder, keeper, feed = Recorder(), Keeper(), Feed((lane, position) for position in (1, 2) for lane in lanes)

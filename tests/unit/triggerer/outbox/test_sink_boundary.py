@@ -43,9 +43,9 @@ def letters(outbox: Outbox) -> list[DeadLetterItem]:
     return [pending.item for pending in outbox if isinstance(pending.item, DeadLetterItem)]
 
 
-def matched(text: str, envelope: Envelope, *triggers: int, position: int | None = 3, delivery_id: str | None = None) -> Matched:
+def matched(text: str, envelope: Envelope, *triggers: int, position: int | None = 3, message_id: str | None = None) -> Matched:
     raw = RawEvent(text.encode(), "lane", position or 0)
-    return Matched(1, "stream", "lane", position, raw, raw.value, envelope, triggers or (7,), delivery_id)
+    return Matched(1, "stream", "lane", position, raw, raw.value, envelope, triggers or (7,), message_id)
 
 
 BY_ID = Envelope(source="s", type="t", id=JsonPath.parse("$.id"))
@@ -64,7 +64,7 @@ def test_a_raw_event_with_an_unusual_id_becomes_an_event_or_a_dead_letter(id: st
 
 
 def test_a_number_with_too_many_digits_is_a_wrong_field() -> None:
-    answer = extract_event(BY_ID, {"id": 10**5_000}, b"{}", [7], EventOrigin("stream", "lane", 3))
+    answer = extract_event(BY_ID, {"id": 10**5_000}, b"{}", [7], EventOrigin("stream", "lane", 3), message_id=None)
     assert answer == ("wrong_field", "The event's $.id is not a number of at most 4,300 digits.")
 
 
@@ -102,12 +102,20 @@ def test_watches_with_different_envelopes_have_separate_dead_letters() -> None:
     assert len({letter.id for letter in letters(outbox)}) == 2
 
 
+@pytest.mark.parametrize(("assigned", "dead_letters"), [(False, 2), (True, 1)])
+def test_the_id_of_a_message_identifies_dead_letters_only_where_positions_are_assigned(assigned: bool, dead_letters: int) -> None:
+    outbox = Outbox()
+    for position in (1, 2):
+        sealer(outbox).matched(matched("{}", BY_ID, position=position, message_id="m1")._replace(assigned=assigned))
+    assert len({letter.id for letter in letters(outbox)}) == dead_letters
+
+
 def test_a_refused_item_has_one_dead_letter_per_envelope_and_spill() -> None:
     outbox = Outbox()
     sealer(outbox).matched(matched('{"id": "x"}', BY_ID, 1, 2))
     sealer(outbox).matched(matched('{"id": "x"}', Envelope(source="other", type="t", id=JsonPath.parse("$.id")), 3))
-    sealer(outbox).spilled(Spilled(3, "stream", "lane", 3, "{}", (4,), None))
-    sealer(outbox).spilled(Spilled(4, "stream", "lane", 3, "{}", (5,), None))
+    sealer(outbox).spilled(Spilled(3, "stream", "lane", 3, "{}", (4,)))
+    sealer(outbox).spilled(Spilled(4, "stream", "lane", 3, "{}", (5,)))
     refused = [letter for pending in outbox if (letter := replacement_for(pending.item, "too large")) is not None]
     assert [letter.triggers for letter in refused] == [[1, 2], [3], [4], [5]]
     assert len({letter.id for letter in refused}) == 4

@@ -7,7 +7,6 @@ import pytest
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Subscriber
 from headrace.errors import StreamEnded
-from headrace.streams.delivery_names import DeliveryIds
 from headrace.streams.subscribers.subscription import Subscription, SubscriptionContext
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.trigger_messages import Close, Command, Ended, Fired, Next, Rejected, Reset, Step
@@ -26,9 +25,7 @@ class Wire:
         self.reader: Subscriber = self.ledger.register(7)
         self.ledger.catch_up(self.reader)
         self.ledger.go_live(self.reader)
-        ties = SubscriptionContext(
-            self.ledger, lambda: 0.0, lambda: None, lambda reader, _: self.ledger.reject(reader), True, DeliveryIds()
-        )
+        ties = SubscriptionContext(self.ledger, lambda: 0.0, lambda: None, lambda reader, _: self.ledger.reject(reader), True)
         self.subscription = Subscription(self.reader, ties)
         self.fired: list[tuple[bytes | None, int | None]] = []
         self.ends: list[TurnEnd] = []

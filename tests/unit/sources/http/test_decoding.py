@@ -1,0 +1,123 @@
+"""Requests as messages: no request raises anything but a rejection, and the text of the sender is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.matching.paths import JsonPath
+from headrace.core.signatures.schemes import SCHEMES
+from headrace.core.values.message_text import decode_metadata
+from headrace.sources.http.decoding import RequestDecoding, challenge_of, decode_request
+from headrace.sources.http.rejection import RequestRejected
+from headrace.sources.outgoing import OutgoingMessage
+
+PLAIN = RequestDecoding(SCHEMES["none"])
+EVENT = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t"}
+TYPES = ("application/json", "application/x-ndjson", "application/cloudevents+json", "application/cloudevents-batch+json", "text/plain", "")
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def decode(body: bytes, decoding: RequestDecoding = PLAIN, **headers: str) -> list[OutgoingMessage]:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return decode_request(decoding, names, body, 1_000).messages
+
+
+def id_of(message: OutgoingMessage) -> str | None:
+    assert message.metadata is not None
+    return decode_metadata(message.metadata).id
+
+
+def decoded_or_rejected(body: bytes, headers: dict[str, str]) -> list[OutgoingMessage] | None:
+    """Return the messages, or None for a request that is rejected with a status of the sender's."""
+    try:
+        return decode_request(PLAIN, headers, body, 1_000).messages
+    except RequestRejected as error:
+        if error.status not in (400, 413, 415):
+            raise
+        return None
+
+
+@given(
+    st.sampled_from(TYPES), st.binary(max_size=300), st.dictionaries(st.from_regex(r"ce-[a-z]{1,8}", fullmatch=True), st.text(max_size=20))
+)
+def test_no_bytes_raise_anything_but_a_rejection(kind: str, body: bytes, headers: dict[str, str]) -> None:
+    for more in ({}, {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "t"}):
+        for message in decoded_or_rejected(body, {"content-type": kind} | headers | more) or []:
+            msgspec.json.decode(message.data)
+
+
+@given(json_values, st.sampled_from(TYPES[:4]))
+def test_any_json_is_a_message_or_rejected(value: Any, kind: str) -> None:
+    body = json.dumps(value).encode(errors="surrogatepass")
+    messages = decoded_or_rejected(body, {"content-type": kind})
+    if kind == "application/json":
+        assert messages is not None
+        assert [one.data for one in messages] == [body]
+
+
+@given(st.lists(json_values, max_size=5))
+def test_the_data_of_a_batch_are_those_of_the_sender(values: list[Any]) -> None:
+    body = json.dumps([EVENT | {"id": f"{number}", "data": value} for number, value in enumerate(values, 1)]).encode()
+    messages = decode(body, content_type="application/cloudevents-batch+json")
+    assert [json.loads(one.data)["data"] for one in messages] == values
+    assert [id_of(one) for one in messages] == [f"%2Fa/{number}" for number in range(1, len(values) + 1)]
+
+
+@pytest.mark.parametrize("data", [b"2.50", b"123456789012345678901234567890", b'{"a":1,"a":2}', b"[ 1 ]"])
+def test_numbers_and_spaces_of_the_data_are_unchanged(data: bytes) -> None:
+    event = b'{"specversion":"1.0","id":"1","source":"/a","type":"t","data":' + data + b"}"
+    assert decode(event, content_type="application/cloudevents+json")[0].data == event
+    assert decode(b"[" + event + b"]", content_type="application/cloudevents-batch+json")[0].data == event
+    binary = decode(data, content_type="application/json", ce_specversion="1.0", ce_id="1", ce_source="/a", ce_type="t")
+    assert b'"data":' + data in binary[0].data
+
+
+@pytest.mark.parametrize(
+    ("body", "key", "headers", "expected"),
+    [
+        (b'{"c":"Ada"}', "$.c", {}, "Ada"),
+        (b'{"c":7}', "$.c", {}, "7"),
+        (b'{"c":true}', "$.c", {}, None),
+        (b'{"c":{}}', "$.c", {}, None),
+        (b"[]", "$.c", {}, None),
+        (b"{}", "@.headers.traceparent", {"traceparent": "00"}, "00"),
+        (b"{}", "@.headers.authorization", {"authorization": "Bearer x"}, None),
+    ],
+)
+def test_the_key_of_a_message(body: bytes, key: str, headers: dict[str, str], expected: str | None) -> None:
+    decoding = RequestDecoding(SCHEMES["none"], JsonPath.parse(key))
+    assert decode(body, decoding, **headers)[0].key == expected
+
+
+def test_a_huge_number_is_no_key() -> None:
+    decoding = RequestDecoding(SCHEMES["none"], JsonPath.parse("$.c"))
+    assert decode(b'{"c":' + b"9" * 4_000 + b"}", decoding)[0].key in (None, "inf")
+
+
+def test_a_long_or_odd_id_is_bounded_and_distinct() -> None:
+    ids = {id_of(decode(b"{}", webhook_id=f"{'x' * 10_000}{number}")[0]) for number in range(3)}
+    assert len(ids) == 3
+    assert all(id is not None and len(id) <= 1_000 for id in ids)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"type": "url_verification", "challenge": "c"}, "c"),
+        ({"type": "url_verification", "challenge": 1}, None),
+        ({"type": "event_callback", "challenge": "c"}, None),
+        ([], None),
+    ],
+)
+def test_a_challenge(value: object, expected: str | None) -> None:
+    assert challenge_of(value) == expected
