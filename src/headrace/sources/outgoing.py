@@ -27,11 +27,12 @@ class SentMessage(NamedTuple):
 
 
 class OutgoingMessage(NamedTuple):
-    """A message on its way in: its JSON text, and its lane or key."""
+    """A message on its way in: its JSON text, its lane or key, and further metadata as `encode_metadata` returns them."""
 
     data: bytes
     lane: str | None
     key: str | None
+    metadata: bytes | None = None
 
 
 class LaneLayout(msgspec.Struct, frozen=True):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from headrace.core.connection import parse_connection
 from headrace.errors import MalformedEvent, UpstreamError
+from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
-from support.processes.kafka import shared
+from support.processes.kafka import connection_variable, shared
 from support.sources.kafka import KafkaTopic, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kafka")]
@@ -53,9 +56,15 @@ async def test_values_that_are_not_json_are_delivered_and_can_be_advanced(topic:
         ("text", None, None),
         ("base64", b"\x00\xff", {"base64": "AP8="}),
         ("base64", None, None),
+        ("debezium", b'{"schema":{},"payload":{"op":"d"}}', {"op": "d"}),
+        (
+            "cloudevents",
+            b'{"specversion":"1.0","id":"7","source":"/o","type":"paid"}',
+            {"specversion": "1.0", "id": "7", "source": "/o", "type": "paid"},
+        ),
     ],
 )
-async def test_text_and_bytes_become_json(topic: KafkaTopic, decode: str, value: bytes | None, expected: Any) -> None:
+async def test_values_of_each_format_become_json(topic: KafkaTopic, decode: str, value: bytes | None, expected: Any) -> None:
     topic.send([value])
     async with reading(topic.producer(decode=decode)) as stream:
         assert (await stream.take(1))[0][0].value == expected
@@ -65,8 +74,9 @@ async def test_text_that_is_not_utf8_is_malformed(topic: KafkaTopic) -> None:
     topic.send([b"\xff"])
     async with reading(topic.producer(decode="text")) as stream:
         raw = (await stream.take(1))[0][0]
-        with pytest.raises(MalformedEvent):
+        with pytest.raises(MalformedEvent, match="Not UTF-8"):
             assert raw.value
+        assert raw.data == b"\xff"
 
 
 async def test_the_latest_start_stays_where_it_was_over_a_restart(topic: KafkaTopic) -> None:
@@ -165,3 +175,8 @@ async def test_a_wrong_setting_is_named(topic: KafkaTopic) -> None:
     with pytest.raises(UpstreamError, match=r"fetch\.wait"):
         async with reading(topic.producer()) as stream:
             await stream.take(1)
+
+
+def test_the_probe_of_a_connection_describes_the_cluster(topic: KafkaTopic) -> None:
+    connection = parse_connection(topic.connection, os.environ[connection_variable(topic.connection)])
+    assert "1 broker, " in probe_connection(connection)

@@ -1,62 +1,33 @@
-"""Real Kafka servers on loopback: Apache Kafka for tests with the mark `brokers`, and the small fake `kfake`.
-
-`make setup-brokers` installs them below `.brokers`. A server ends with the process that started it, however that ends.
-"""
+"""Real Kafka servers on loopback: Apache Kafka for tests with the mark `brokers`, and the small fake `kfake`."""
 
 from __future__ import annotations
 
 import atexit
-import os
 import secrets
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
-import pytest
+from support.processes.broker_server import SECONDS, BrokerServer, java, require_server
 
-ROOT = Path(__file__).resolve().parents[3]
-SCRIPTS = ROOT / "scripts" / "brokers"
 INSTALLED = {"kafka": "kafka-4.3.1/jars", "kfake": "kfake/kfake"}
-SECONDS = 60.0
 
 Kind = Literal["kafka", "kfake"]
 
 
-class KafkaServer:
-    """One server. Its address stays the same over `kill` and `start`."""
+class KafkaServer(BrokerServer):
+    """One server."""
 
     def __init__(self, kind: Kind) -> None:
         import confluent_kafka.admin
 
+        super().__init__(kind)
         self._library: Any = confluent_kafka
-        self._kind = kind
-        self._folder = Path(tempfile.mkdtemp(prefix=f"headrace-{kind}-"))
-        self._environment = os.environ | {"HEADRACE_BROKER_DATA": str(self._folder)}
-        self._guard = self._guarded()
-        self.address = self.start()
         quiet = {"bootstrap.servers": self.address, "log_level": 0}
         self.admin = confluent_kafka.admin.AdminClient(quiet)
-        self._producer = confluent_kafka.Producer(quiet | {"linger.ms": 0, "enable.idempotence": True, "message.max.bytes": 1_048_000})
-
-    def start(self) -> str:
-        """Start it, wait until it answers, and return its address."""
-        return self._run("start").strip()
-
-    def kill(self) -> None:
-        """End it with SIGKILL."""
-        self._run("kill")
-
-    def close(self) -> None:
-        """End it and remove its data."""
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
-        self._guard.wait(SECONDS)
+        self._producer = self._new_producer()
 
     def create_topic(self, name: str | None = None, partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
         """Create a topic and return its name, by default one of its own."""
@@ -123,8 +94,14 @@ class KafkaServer:
         """Return the committed offset of a group, or a negative number."""
         library = self._library
         request = library.ConsumerGroupTopicPartitions(group, [library.TopicPartition(topic, partition)])
-        future = self.admin.list_consumer_group_offsets([request])[group]
-        return int(future.result(SECONDS).topic_partitions[0].offset)
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                return int(self.admin.list_consumer_group_offsets([request])[group].result(SECONDS).topic_partitions[0].offset)
+            except library.KafkaException as error:  # the coordinator of the group has begun to load it
+                if error.args[0].name() != "COORDINATOR_LOAD_IN_PROGRESS" or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
 
     def end(self, topic: str, partition: int = 0) -> int:
         """Return the end offset of a partition."""
@@ -142,37 +119,17 @@ class KafkaServer:
         """Raise the number of partitions of a topic."""
         for future in self.admin.create_partitions([self._library.admin.NewPartitions(topic, total)]).values():
             future.result(SECONDS)
+        # A producer that learns of a partition while it sends may lose a message and report it as delivered.
+        self._producer = self._new_producer()
 
-    def _run(self, command: str) -> str:
-        script = [str(SCRIPTS / f"{self._kind}.sh"), command]
-        completed = subprocess.run(script, env=self._environment, capture_output=True, text=True, timeout=120, check=False)
-        assert completed.returncode == 0, completed.stderr
-        return completed.stdout
-
-    def _guarded(self) -> subprocess.Popen[bytes]:
-        """Start what ends the server and removes its data when this process has ended: it waits for the end of a pipe."""
-        script = ["/bin/sh", "-c", 'cat; "$0" kill; rm -rf "$1"', str(SCRIPTS / f"{self._kind}.sh"), str(self._folder)]
-        quiet = subprocess.DEVNULL
-        return subprocess.Popen(script, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, env=self._environment)
+    def _new_producer(self) -> Any:
+        settings = {"bootstrap.servers": self.address, "log_level": 0, "linger.ms": 0, "message.max.bytes": 1_048_000}
+        return self._library.Producer(settings | {"enable.idempotence": True})
 
 
 def require(kind: Kind) -> None:
     """Skip the test, or fail it in CI, where the server or the client library is not installed."""
-    folder = Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers"))
-    missing = None
-    try:
-        import confluent_kafka  # noqa: F401
-    except ImportError:
-        missing = "confluent-kafka is not installed: run `make setup-dev`."
-    if not (folder / INSTALLED[kind]).exists():
-        missing = f"{kind} is not installed: run `make setup-brokers`."
-    elif kind == "kafka" and shutil.which(os.environ.get("JAVA", "java")) is None:
-        missing = "Java is not installed."
-    if missing is None:
-        return
-    if os.environ.get("HEADRACE_REQUIRE_BROKERS"):
-        pytest.fail(missing)
-    pytest.skip(missing)
+    require_server(kind, INSTALLED[kind], library="confluent_kafka", program=java() if kind == "kafka" else None)
 
 
 @cache

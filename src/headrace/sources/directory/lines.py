@@ -14,14 +14,12 @@ from zlib import crc32
 
 from headrace.sources.directory.journal import Sum
 from headrace.sources.file_status import Status, is_written, status_of
+from headrace.sources.line_splitter import Line, LineSplitter
 
 CHUNK: Final = 256 * 1024
-MAX_LINE_BYTES: Final = 1024 * 1024
-LONG_LINE_PREFIX_BYTES: Final = 16 * 1024
 HEAD_BYTES: Final = 1024
 CHECK_BYTES: Final = 256
 CHECK_EVERY_BYTES: Final = 16 * 1024
-BOM: Final = b"\xef\xbb\xbf"
 
 
 class Rewritten(Exception):
@@ -30,15 +28,6 @@ class Rewritten(Exception):
 
 class NotRegular(Exception):
     """The name leads to something other than a regular file, such as a pipe or a device."""
-
-
-class Line(NamedTuple):
-    """One line that is not blank: its bytes without the line end, its start, and the start of the next line."""
-
-    data: bytes
-    start: int
-    end: int
-    too_long: bool = False
 
 
 class Mark(NamedTuple):
@@ -76,8 +65,9 @@ class LineReader:
     def __init__(self, path: str | Path) -> None:
         # Without this flag, opening a pipe waits for its writer.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        self._at = self._start = self._dropped = self._checked = 0
-        self._before = self._rest = b""
+        self._at = self._checked = 0
+        self._before = b""
+        self._lines = LineSplitter()
         self._head: Sum | None = None
         try:
             self.status = status_of(self._descriptor)
@@ -106,7 +96,8 @@ class LineReader:
         for known, length in ((mark.head, HEAD_BYTES), (mark.check, CHECK_BYTES)):
             if known is not None and crc32(self._bytes(max(known.end - length, 0), known.end)) != known.crc:
                 raise Rewritten
-        self._at = self._start = self._checked = mark.at
+        self._at = self._checked = mark.at
+        self._lines = LineSplitter(mark.at)
         self._head = mark.head
         self._before = self._bytes(max(mark.at - CHECK_BYTES, 0), mark.at)
 
@@ -126,20 +117,18 @@ class LineReader:
         new = data[len(self._before) :] if self._before else data
         at_end = len(new) < CHUNK
         self._at += len(new)
-        lines = self._cut(new)
+        lines = self._lines.feed(new)
         if self._head is None and new and begin == 0:
             self._head = Sum(min(len(new), HEAD_BYTES), crc32(new[:HEAD_BYTES]))
-        if at_end and final and self._rest and not is_written(self._descriptor):
-            self._take(self._rest, 0, lines)
-            self._rest = b""
+        if at_end and final and self._lines.has_unfinished_line and not is_written(self._descriptor):
+            lines += self._lines.end()
         checks = self._checks(data, begin)
         self._before = data[-CHECK_BYTES:]
-        if at_end and len(self._rest) > LONG_LINE_PREFIX_BYTES and not self._dropped:
+        if at_end and self._lines.drop_long_line():
             # Many files may wait for the end of a long line. The next read reads this line again from its start.
-            self._rest = b""
-            self._at = self._start
+            self._at = self._lines.start
             self._before = self._bytes(max(self._at - CHECK_BYTES, 0), self._at)
-        return Chunk(lines, self._start, at_end, status, checks)
+        return Chunk(lines, self._lines.start, at_end, status, checks)
 
     def close(self) -> None:
         """Close the file; do nothing if it is closed."""
@@ -157,33 +146,9 @@ class LineReader:
         `data` starts at the offset `begin`. An unfinished line may still change, so no checksum covers it.
         """
         first = max(self._checked, begin)
-        offsets = {*range((first // CHECK_EVERY_BYTES + 1) * CHECK_EVERY_BYTES, self._start, CHECK_EVERY_BYTES)}
-        if self._start > first:
-            offsets.add(self._start)
-        self._checked = max(self._checked, self._start)
+        offsets = {*range((first // CHECK_EVERY_BYTES + 1) * CHECK_EVERY_BYTES, self._lines.start, CHECK_EVERY_BYTES)}
+        if self._lines.start > first:
+            offsets.add(self._lines.start)
+        self._checked = max(self._checked, self._lines.start)
         whole = (offset for offset in sorted(offsets) if begin == 0 or offset - CHECK_BYTES >= begin)
         return [Sum(end, crc32(data[max(end - CHECK_BYTES - begin, 0) : end - begin])) for end in whole]
-
-    def _cut(self, data: bytes) -> list[Line]:
-        lines: list[Line] = []
-        parts = (self._rest + data).split(b"\n")
-        self._rest = parts.pop()
-        for part in parts:
-            self._take(part, 1, lines)
-        if len(self._rest) > MAX_LINE_BYTES or (self._dropped and len(self._rest) > LONG_LINE_PREFIX_BYTES):
-            self._dropped += len(self._rest) - LONG_LINE_PREFIX_BYTES
-            self._rest = self._rest[:LONG_LINE_PREFIX_BYTES]
-        return lines
-
-    def _take(self, part: bytes, line_end: int, lines: list[Line]) -> None:
-        """Make a line of `part`, and move past it and its line end."""
-        start, length = self._start, self._dropped + len(part)
-        self._start = start + length + line_end
-        self._dropped = 0
-        if start == 0:
-            part = part.removeprefix(BOM)
-        part = part.removesuffix(b"\r")
-        if length > MAX_LINE_BYTES:
-            lines.append(Line(part[:LONG_LINE_PREFIX_BYTES], start, self._start, too_long=True))
-        elif part and not part.isspace():
-            lines.append(Line(part, start, self._start))

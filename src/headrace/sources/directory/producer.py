@@ -13,24 +13,25 @@ from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.errors import MalformedEvent, StreamEnded, UpstreamError
+from headrace.errors import StreamEnded, UpstreamError
 from headrace.sources.directory.files import BATCH_FILES, PASSING, Files, Scan, Visit, unusable_folder
 from headrace.sources.directory.folder import Finished, Folder, Moved
 from headrace.sources.directory.journal import Entry
 from headrace.sources.directory.lane import Lane
 from headrace.sources.directory.lanes import Lanes, Sight
-from headrace.sources.directory.lines import MAX_LINE_BYTES, Chunk
+from headrace.sources.directory.lines import Chunk
 from headrace.sources.directory.threads import Threads
 from headrace.sources.directory.waiting import Candidate
 from headrace.sources.directory.watch import Watch, matcher
 from headrace.sources.file_names import text_of
 from headrace.sources.group_commit import GroupCommit
-from headrace.triggers.raw_event import RawEvent
+from headrace.sources.line_splitter import LONG_LINE, Line
+from headrace.triggers.raw_event import Message, RawEvent
 from headrace.triggers.upstream import SharedStreamProducer
 
 SAFETY: Final = 30.0
@@ -54,17 +55,6 @@ class LinePosition(NamedTuple):
     lane: str
     start: int
     end: int
-
-
-class LongLine(RawEvent):
-    """A line that is too long for a message; only its beginning is stored."""
-
-    __slots__ = ()
-
-    @property
-    def value(self) -> Any:
-        """Raise `MalformedEvent`."""
-        raise MalformedEvent(f"The line is longer than {MAX_LINE_BYTES} bytes.")
 
 
 class DirectoryProducer(SharedStreamProducer):
@@ -102,8 +92,7 @@ class DirectoryProducer(SharedStreamProducer):
                 while chunk is not None:
                     for line in chunk.lines:
                         lane.owed, lane.last = line.end, line.start
-                        kind = LongLine if line.too_long else RawEvent
-                        yield kind(line.data, lane.name, line.start), LinePosition(lane.name, line.start, line.end)
+                        yield _raw_event(line, lane.name), LinePosition(lane.name, line.start, line.end)
                     chunk = await self._next_chunk(lane, chunk)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
@@ -398,3 +387,7 @@ class DirectoryProducer(SharedStreamProducer):
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _raw_event(line: Line, lane: str) -> RawEvent:
+    return Message(line.data, lane, line.start, malformed=LONG_LINE) if line.too_long else RawEvent(line.data, lane, line.start)

@@ -10,7 +10,7 @@ import structlog
 
 from headrace.errors import StreamError
 from headrace.sources.kafka.client import KafkaClient, OffsetRange
-from headrace.sources.kafka.commit_note import CommitNote, parse_note
+from headrace.sources.kafka.commit_note import CommitNote
 from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, TopicPartitionKey
 from headrace.sources.kafka.start import Start
 
@@ -42,7 +42,7 @@ class Assignment:
         for key in keys:
             if key.topic not in birthmarks:
                 raise StreamError(f"Topic {key.topic!r} was deleted while its partitions were assigned.")
-        commits = {key: (offset, parse_note(text)) for key, (offset, text) in self._client.committed(keys).items()}
+        commits = {key: (offset, CommitNote.parse(text)) for key, (offset, text) in self._client.committed(keys).items()}
         offsets: dict[TopicPartitionKey, int] = {}
         unknown: list[TopicPartitionKey] = []
         for key in keys:

@@ -9,14 +9,18 @@ from datetime import datetime
 from logging import getLogger
 from typing import Any, Final, NamedTuple, TypeVar
 
-from headrace.errors import UpstreamError
+from headrace.core.connection import Connection
+from headrace.errors import StreamError, UpstreamError
 from headrace.sources.kafka.broker_errors import REJECTED, TRANSIENT, cause, described, described_exception
 from headrace.sources.kafka.partitions import TopicPartitionKey
-from headrace.sources.kafka.settings import uses_new_protocol
+from headrace.sources.kafka.settings import client_settings, uses_new_protocol
 
 REQUEST_SECONDS: Final = 10.0
 OPEN_SECONDS: Final = 30.0
 ATTEMPT_SECONDS: Final = 1.0
+PROBE_SECONDS: Final = 10.0
+PROBE_ATTEMPT_SECONDS: Final = 0.5
+UNREACHABLE: Final = "The cluster cannot be reached"
 BIRTHMARK_DIGITS: Final = 12
 ASSIGNORS: Final = ("roundrobin,range", "range,roundrobin")
 
@@ -40,6 +44,43 @@ def load_library() -> Any:
             f"Kafka cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[kafka]'"
         ) from error
     return confluent_kafka
+
+
+def probe(connection: Connection) -> str:
+    """Request the metadata of the cluster, and return its numbers of brokers and topics.
+
+    Raises:
+        UpstreamError: The client library is missing, or the cluster refuses the settings or credentials.
+        StreamError: The cluster does not answer within PROBE_SECONDS.
+    """
+    library = load_library()
+    errors: list[Any] = []
+    settings = client_settings(connection) | {"logger": getLogger("headrace.kafka.librdkafka"), "error_cb": errors.append}
+    until = time.monotonic() + PROBE_SECONDS
+    try:
+        client = library.admin.AdminClient(settings)
+    except library.KafkaException as error:
+        raise described_exception("The connection cannot be used", error) from None
+    while True:
+        try:
+            metadata = client.list_topics(timeout=PROBE_ATTEMPT_SECONDS)
+        except library.KafkaException as error:
+            rejected = next((one for one in errors if one.name() in REJECTED), None)
+            if rejected is not None:
+                raise described(UNREACHABLE, rejected) from None
+            if time.monotonic() >= until:
+                reason = errors[-1].str() if errors else error.args[0].str()
+                raise StreamError(
+                    f"{UNREACHABLE}: {reason}.", hint="Check the address, and whether security.protocol fits the listener."
+                ) from None
+            client.poll(0)
+            continue
+        topics = sum(not name.startswith("__") for name in metadata.topics)
+        return f"Kafka cluster {metadata.cluster_id}: {_count(len(metadata.brokers), 'broker')}, {_count(topics, 'topic')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 class KafkaClient:

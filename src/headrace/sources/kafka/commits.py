@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.kafka.broker_errors import described, described_exception
 from headrace.sources.kafka.client import KafkaClient
-from headrace.sources.kafka.commit_note import note_text
+from headrace.sources.kafka.commit_note import CommitNote
 from headrace.sources.kafka.partitions import Partition, Partitions
 from headrace.triggers.stream_log import LogMark
 
@@ -122,7 +122,7 @@ class Commits:
         return None
 
     def _row(self, library: Any, partition: Partition, offset: int) -> Any:
-        note = note_text(partition.birthmark, self._mark)
+        note = CommitNote(topic=partition.birthmark).text(self._mark)
         return library.TopicPartition(partition.key.topic, partition.key.number, offset, metadata=note)
 
 

@@ -14,9 +14,9 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kafka.commits import Answers, CommitRequest
-from headrace.sources.kafka.message import Decoding, KafkaMessage
+from headrace.sources.kafka.message import KafkaMessage
 from headrace.sources.kafka.reader import Description, KafkaReader, Listener
-from headrace.sources.kafka.settings import client_settings, consumer_settings, ignored_settings
+from headrace.sources.kafka.settings import KafkaDecoding, client_settings, consumer_settings, ignored_settings
 from headrace.sources.kafka.start import Start
 from headrace.triggers.secrets import aget_connection
 from headrace.triggers.stream_log import LogMark
@@ -38,7 +38,8 @@ class Topics(NamedTuple):
     connection: str
     group: str
     start: Start
-    decode: Decoding
+    decode: KafkaDecoding
+    schema_registry: str | None
     stream_key: str
 
 
@@ -85,8 +86,14 @@ class KafkaProducer(SharedStreamProducer):
         if ignored:
             log.warning("settings of a connection ignored", connection=connection.id, settings=ignored)
         member = f"headrace-{sha256(topics.stream_key.encode()).hexdigest()[:MEMBER_DIGITS]}"
+        registry = None if topics.schema_registry is None else await aget_connection(topics.schema_registry)
         description = Description(
-            topics.topics, topics.start, topics.decode, consumer_settings(connection, topics.group, member), client_settings(connection)
+            topics.topics,
+            topics.start,
+            topics.decode,
+            registry,
+            consumer_settings(connection, topics.group, member),
+            client_settings(connection),
         )
         reader = KafkaReader(description, self._listener())
         reader.start()
@@ -129,7 +136,7 @@ class KafkaProducer(SharedStreamProducer):
         """Return the topic and partition, with a part of the topic's id."""
         return broker_payload.lane
 
-    def get_position(self, broker_payload: KafkaMessage) -> int:
+    def get_position(self, broker_payload: KafkaMessage) -> int | None:
         """Return the message's offset."""
         return broker_payload.position
 
@@ -183,7 +190,7 @@ class KafkaProducer(SharedStreamProducer):
 def _answers(batch: Sequence[AdvanceItem]) -> Answers:
     last: KafkaMessage = batch[-1].broker_payload
     failed = next((item.broker_payload.position for item in batch if item.outcome.failed), None)
-    if last.partition is None:
+    if last.partition is None or last.position is None:
         raise StreamError("A message of another process cannot be committed.")
     return Answers(last.partition, last.position, failed)
 

@@ -10,21 +10,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
-from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
+from headrace.core.connection import Connection
+from headrace.errors import HeadraceError, MalformedEvent, StreamError, UpstreamError, UpstreamFenced
+from headrace.sources.decoding import DECODERS, NULL, Decoder
 from headrace.sources.kafka.assignment import Assignment, recreated
 from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced
 from headrace.sources.kafka.client import KafkaClient
-from headrace.sources.kafka.commit_note import newest_marks
 from headrace.sources.kafka.commits import CommitRequest, Commits
-from headrace.sources.kafka.message import DECODERS, Decoding, KafkaMessage
+from headrace.sources.kafka.message import KafkaMessage
 from headrace.sources.kafka.partitions import Partition, Partitions, TopicPartitionKey
-from headrace.sources.kafka.settings import uses_new_protocol
+from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding, uses_new_protocol
 from headrace.sources.kafka.start import Start
+from headrace.sources.progress_note import newest_marks
 from headrace.triggers.stream_log import LogMark
+
+if TYPE_CHECKING:
+    from headrace.sources.schema_registry.registry import SchemaRegistry
 
 BUSY_TICK_SECONDS: Final = 0.004
 IDLE_TICK_SECONDS: Final = 0.05
@@ -45,7 +50,8 @@ class Description(NamedTuple):
 
     topics: Sequence[str]
     start: Start
-    decode: Decoding
+    decode: KafkaDecoding
+    registry: Connection | None
     consumer: Mapping[str, Any]
     connect: Mapping[str, Any]
 
@@ -77,6 +83,8 @@ class KafkaReader(threading.Thread):
         self._look_at = self._check_topics_at = 0.0
         self._full_since: float | None = None
         self._is_paused = False
+        self._decode = DECODERS["json"]
+        self._registry: SchemaRegistry | None = None
         self._client: KafkaClient
         self._assignment: Assignment
 
@@ -125,6 +133,10 @@ class KafkaReader(threading.Thread):
 
     def _open(self) -> None:
         description = self._description
+        if description.registry is not None:
+            self._decode = self._open_registry(description.registry)
+        elif description.decode != CONFLUENT:
+            self._decode = DECODERS[description.decode]
         self._client = KafkaClient(
             description.consumer, description.connect, on_error=self._on_client_error, is_stopped=self._stopped.is_set
         )
@@ -137,6 +149,14 @@ class KafkaReader(threading.Thread):
             list(description.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         self._check_topics_at = time.monotonic() + TOPIC_CHECK_SECONDS
+
+    def _open_registry(self, connection: Connection) -> Decoder:
+        from headrace.sources.schema_registry.registry import SchemaRegistry
+        from headrace.sources.schema_registry.wire_format import wire_format_decoder
+
+        self._registry = SchemaRegistry(connection)
+        self._registry.check()
+        return wire_format_decoder(self._registry)
 
     def _turn(self) -> None:
         if self.failure is not None:
@@ -203,7 +223,6 @@ class KafkaReader(threading.Thread):
     # Messages
 
     def _receive(self, messages: Sequence[Any]) -> None:
-        decode = DECODERS[self._description.decode]
         key: TopicPartitionKey | None = None
         partition: Partition | None = None
         ready: list[KafkaMessage] = []
@@ -218,9 +237,9 @@ class KafkaReader(threading.Thread):
                 partition = self.partitions.get(key)
             if partition is None or not partition.is_assigned or not partition.deliver(offset):
                 continue
-            data = decode(message.value())
-            size += len(data)
-            ready.append(_raw_event(message, data, partition, offset))
+            event = _raw_event(message, self._decode, partition, offset)
+            size += len(event.data)
+            ready.append(event)
         if ready and self._reads:
             self.problems.pop("brokers", None)
             self._delivered[0] += len(ready)
@@ -286,7 +305,7 @@ class KafkaReader(threading.Thread):
         self._commits.rebalance(begins=False)
         if self.failure is None:
             self.problems.update(self._assignment.gaps)
-            self._listener.begin(newest_marks(self._assignment.notes))
+            self._listener.begin(newest_marks(note.mark for note in self._assignment.notes))
             self._commits.check_soon()
         log.info("partitions of Kafka assigned", partitions=len(targets))
 
@@ -344,6 +363,8 @@ class KafkaReader(threading.Thread):
         except Exception as error:
             log.warning("consumer of Kafka not closed", error=str(error))
         finally:
+            if self._registry is not None:
+                self._registry.close()
             self.failure = self.failure or StreamError(ENDED)
             self._commits.reject_requests(self.failure)
 
@@ -351,21 +372,18 @@ class KafkaReader(threading.Thread):
         return self._client.library.TopicPartition(partition.key.topic, partition.key.number)
 
 
-def _raw_event(message: Any, data: bytes, partition: Partition, offset: int) -> KafkaMessage:
-    key, (kind, timestamp) = message.key(), message.timestamp()
+def _raw_event(message: Any, decode: Decoder, partition: Partition, offset: int) -> KafkaMessage:
+    value, key, (kind, timestamp) = message.value(), message.key(), message.timestamp()
     try:
         headers = message.headers()
     except UnicodeDecodeError:
         headers = None  # the name of a header is not UTF-8
-    event = KafkaMessage(
-        data,
-        partition.lane,
-        offset,
-        None if key is None else key.decode(errors="replace"),
-        None,
-        headers or (),
-        timestamp if kind else None,
-    )
+    text, headers, time_ms = None if key is None else key.decode(errors="replace"), headers or (), timestamp if kind else None
+    try:
+        data, id = decode(value, headers)
+        event = KafkaMessage(data, partition.lane, offset, text, None, headers, time_ms, id)
+    except MalformedEvent as error:
+        event = KafkaMessage(value or NULL, partition.lane, offset, text, None, headers, time_ms, malformed=str(error))
     event.partition = partition
     return event
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
+from headrace.sources.decoding import Decoding
 
 DEFAULT_PORT: Final = 9092
 KIND: Final = "kafka"
+CONFLUENT: Final = "confluent"
+
+KafkaDecoding: TypeAlias = Decoding | Literal["confluent"]
+"""How a value becomes JSON; `confluent` needs a schema registry."""
 
 DEFAULTS: Final[Mapping[str, Any]] = {
     "client.id": "headrace",

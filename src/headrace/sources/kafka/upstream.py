@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.kafka.message import DECODERS, Decoding
+from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.producer import KafkaProducer, Topics
+from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding
 from headrace.sources.kafka.start import Start, parse_start, serialize_start
 from headrace.triggers.upstream import Upstream
 
@@ -26,7 +27,9 @@ class Kafka(Upstream):
         connection: The id of a connection of kind `kafka`, with address and credentials. Its `extra` has settings of librdkafka.
         group: The consumer group. Use it for this upstream only.
         start: Where the first reading of the group begins: `"earliest"`, `"latest"`, a time, or offsets by topic and partition.
-        decode: How a value becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`.
+        decode: How a value becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
+            the JSON format of CloudEvents, `"debezium"` as the change event, `"confluent"` by its schema: Avro, Protobuf or JSON.
+        schema_registry: The id of the connection of kind `https` or `http` to the schema registry, for `decode="confluent"`.
     """
 
     def __init__(
@@ -36,15 +39,22 @@ class Kafka(Upstream):
         connection: str = "kafka",
         group: str,
         start: Start | str = "earliest",
-        decode: Decoding = "json",
+        decode: KafkaDecoding = "json",
+        schema_registry: str | None = None,
     ) -> None:
         self._topics = _topics(topics)
         self._connection = _text("connection", connection)
         self._group = _text("group", group)
         self._start = parse_start(start)
-        if decode not in DECODERS:
-            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join(DECODERS)}.")
-        self._decode: Decoding = decode
+        if decode != CONFLUENT and decode not in DECODERS:
+            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join((*DECODERS, CONFLUENT))}.")
+        if (decode == CONFLUENT) != (schema_registry is not None):
+            raise UpstreamError(
+                f"decode={decode!r} and schema_registry={schema_registry!r} do not fit.",
+                hint=f'Values with schemas need both: decode="{CONFLUENT}", schema_registry="registry".',
+            )
+        self._decode = decode
+        self._schema_registry = None if schema_registry is None else _text("schema_registry", schema_registry)
 
     def stream_key(self) -> str:
         """Return `kafka:` with the connection, the group and the topics."""
@@ -58,12 +68,21 @@ class Kafka(Upstream):
             "group": self._group,
             "start": serialize_start(self._start),
             "decode": self._decode,
+            "schema_registry": self._schema_registry,
         }
 
     def producer(self) -> KafkaProducer:
         """Return a new producer. It connects in `open_stream`."""
         producer = KafkaProducer(
-            Topics(self._topics, self._connection, self._group, self._start, self._decode, stream_key=self.stream_key())
+            Topics(
+                self._topics,
+                self._connection,
+                self._group,
+                self._start,
+                self._decode,
+                self._schema_registry,
+                stream_key=self.stream_key(),
+            )
         )
         producer.upstream = self
         return producer

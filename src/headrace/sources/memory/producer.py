@@ -48,7 +48,7 @@ class MemoryProducer(SharedStreamProducer):
         """Return the message's lane."""
         return broker_payload.lane
 
-    def get_position(self, broker_payload: Message) -> int:
+    def get_position(self, broker_payload: Message) -> int | None:
         """Return the message's number in its lane, counted from 1."""
         return broker_payload.position
 

@@ -9,6 +9,8 @@ lane.
 `change` is the number of a lane's last change among all changes, so that a reader finds new messages without a look
 at all lanes. A lane's full name ends in `@` and the queue's birthmark. A queue that was deleted and created again
 is another queue, and none of its lanes is mistaken for an old one.
+
+`metadata` has the id, the headers and the time of a message as JSON, if its sender gave any.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamErr
 from headrace.sources.outgoing import LaneLayout, LaneNames
 
 APPLICATION: Final = 0x48525155
-VERSION: Final = 4
+VERSION: Final = 5
 BUSY_SECONDS: Final = 20.0
 LANE_BITS: Final = 40
 LAST_IN_LANE: Final = (1 << LANE_BITS) - 1
@@ -46,9 +48,10 @@ CREATE TABLE lane (
     begun INTEGER NOT NULL DEFAULT 0, change INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX lane_change ON lane (change);
 CREATE TABLE message (
-    row_id INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL DEFAULT 0);
+    row_id INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, metadata BLOB, sent INTEGER NOT NULL,
+    deliveries INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE dead_letter (
-    row_id INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL,
+    row_id INTEGER PRIMARY KEY, data BLOB NOT NULL, key TEXT, metadata BLOB, sent INTEGER NOT NULL, deliveries INTEGER NOT NULL,
     rejected INTEGER NOT NULL);
 CREATE TABLE log_mark (
     one INTEGER PRIMARY KEY CHECK (one = 1), log TEXT NOT NULL, stream TEXT NOT NULL, receipts INTEGER NOT NULL);
@@ -115,6 +118,18 @@ class QueueFile:
             if (status.st_dev, status.st_ino) == self._file:
                 return
         raise UpstreamError(f"The queue {self.path} was moved or deleted while it was open.", hint="Open it again.")
+
+    def has_more_than(self, max_bytes: int) -> bool:
+        """Return whether the pages of unread messages, without those of dead letters, have about more than `max_bytes`."""
+        with plain(self.path):
+            pages, free, page_bytes = (
+                int(self.connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
+            )
+            used = (pages - free) * page_bytes
+            if used <= max_bytes:
+                return False
+            (dead,) = self.connection.execute("SELECT coalesce(sum(length(data)), 0) FROM dead_letter").fetchone()
+        return used - int(dead) > max_bytes
 
     @contextmanager
     def writing(self, using: sqlite3.Connection | None = None) -> Iterator[sqlite3.Connection]:
@@ -240,6 +255,16 @@ def plain(path: Path) -> Iterator[None]:
         if code == sqlite3.SQLITE_NOTADB:
             raise UpstreamError(f"{path} is a file, but not a queue.", hint="Give a path of its own to the queue.") from error
         raise UpstreamError(f"The queue {path} cannot be used: {error}.", hint="Is it a file you may read and write?") from error
+
+
+def make_queue_folder(path: Path) -> None:
+    """Make the folder of the queue at `path`, which only its owner can read. Raises `UpstreamError`."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UpstreamError(
+            f"The folder {path.parent} cannot be made: {error.strerror or error}.", hint="Its parent must be one you may write to."
+        ) from error
 
 
 def _open_turn(path: Path) -> int:

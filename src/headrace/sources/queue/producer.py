@@ -15,6 +15,7 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, ResourceError, StreamEnded
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.outgoing import LaneNames
+from headrace.sources.queue.file import make_queue_folder
 from headrace.sources.queue.reader import LEASE_SECONDS, QueueMessage, QueueReader
 from headrace.sources.queue.wakeup import WakeupPipe
 from headrace.triggers.upstream import SharedStreamProducer
@@ -31,8 +32,9 @@ class QueueProducer(SharedStreamProducer):
     A failed message stays in the queue. It is redelivered, before later ones, when the queue is opened next.
     """
 
-    def __init__(self, path: Path, lanes: LaneNames) -> None:
+    def __init__(self, path: Path, lanes: LaneNames, *, make_folder: bool = False) -> None:
         self._path = path
+        self._make_folder = make_folder
         self._lanes = lanes
         self._thread: ThreadPoolExecutor | None = None
         self._opening: asyncio.Future[QueueReader] | None = None
@@ -45,7 +47,7 @@ class QueueProducer(SharedStreamProducer):
     async def open_stream(self) -> AsyncIterator[tuple[QueueMessage, QueueMessage]]:
         """Take over the queue and yield its messages without end. Raises `UpstreamError` if this fails."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace queue")
-        self._opening = asyncio.get_running_loop().run_in_executor(self._thread, QueueReader, self._path, self._lanes)
+        self._opening = asyncio.get_running_loop().run_in_executor(self._thread, self._open)
         # Shielded: if the task is cancelled during the takeover, `aclose` still has the queue and releases it.
         reader = self._reader = await asyncio.shield(self._opening)
         if self.log is not None:
@@ -82,7 +84,7 @@ class QueueProducer(SharedStreamProducer):
         """Return the message's lane."""
         return broker_payload.lane
 
-    def get_position(self, broker_payload: QueueMessage) -> int:
+    def get_position(self, broker_payload: QueueMessage) -> int | None:
         """Return the message's number in its lane, counted from 1."""
         return broker_payload.position
 
@@ -108,6 +110,11 @@ class QueueProducer(SharedStreamProducer):
                 reader = await opening
                 await asyncio.get_running_loop().run_in_executor(self._thread, reader.close)
             self._thread.shutdown(wait=False)
+
+    def _open(self) -> QueueReader:
+        if self._make_folder:
+            make_queue_folder(self._path)
+        return QueueReader(self._path, self._lanes)
 
     async def _commit(self, batches: list[Sequence[AdvanceItem]]) -> list[None]:
         reader = self._reader

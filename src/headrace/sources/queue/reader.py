@@ -16,6 +16,7 @@ from time import time, time_ns
 from typing import Final, NamedTuple
 
 from headrace.core.ledger.outcome import AdvanceItem
+from headrace.core.values.message_text import decode_metadata
 from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
 from headrace.sources.folder_lock import FolderLock
 from headrace.sources.outgoing import LaneNames
@@ -40,8 +41,12 @@ class QueueMessage(Message):
 
     __slots__ = ("row_id",)
 
-    def __init__(self, data: bytes, lane: str, row_id: int, key: str | None, delivery: int) -> None:
-        super().__init__(data, lane, row_id & LAST_IN_LANE, key, delivery)
+    def __init__(self, data: bytes, lane: str, row_id: int, key: str | None, delivery: int, metadata: bytes | None = None) -> None:
+        if metadata is None:
+            super().__init__(data, lane, row_id & LAST_IN_LANE, key, delivery)
+        else:
+            more = decode_metadata(metadata)
+            super().__init__(data, lane, row_id & LAST_IN_LANE, key, delivery, more.headers, more.timestamp_ms, more.id)
         self.row_id = row_id
 
 
@@ -220,12 +225,12 @@ class QueueReader:
         """
         name, fetched, last = self._pending.pop(id)
         rows = self._file.connection.execute(
-            "SELECT row_id, data, key, deliveries FROM message WHERE row_id > ? AND row_id <= ? ORDER BY row_id LIMIT ?",
+            "SELECT row_id, data, key, metadata, deliveries FROM message WHERE row_id > ? AND row_id <= ? ORDER BY row_id LIMIT ?",
             (fetched, last, limit),
         )
         size, before = 0, len(into)
-        for slot, data, key, deliveries in rows:
-            into.append(QueueMessage(data, name, slot, key, deliveries + 1))
+        for slot, data, key, metadata, deliveries in rows:
+            into.append(QueueMessage(data, name, slot, key, deliveries + 1, metadata))
             fetched = slot
             size += len(data)
             if size >= room:
@@ -312,8 +317,8 @@ def _finish(connection: sqlite3.Connection, run: Sequence[AdvanceItem]) -> None:
     now = time_ns() // 1000
     rejected = [(now, item.broker_payload.row_id) for item in run if item.outcome.rejected]
     connection.executemany(
-        "INSERT OR IGNORE INTO dead_letter (row_id, data, key, sent, deliveries, rejected)"
-        " SELECT row_id, data, key, sent, deliveries + 1, ? FROM message WHERE row_id = ?",
+        "INSERT OR IGNORE INTO dead_letter (row_id, data, key, metadata, sent, deliveries, rejected)"
+        " SELECT row_id, data, key, metadata, sent, deliveries + 1, ? FROM message WHERE row_id = ?",
         rejected,
     )
     connection.execute("DELETE FROM message WHERE row_id BETWEEN ? AND ?", (run[0].broker_payload.row_id, run[-1].broker_payload.row_id))

@@ -76,24 +76,37 @@ class QueueWriter:
         """Send the values, all or none, without blocking the event loop, and return their number."""
         return len(_sent(await self._group.submit(drafts(values, lane, key))))
 
+    async def append(self, messages: list[OutgoingMessage]) -> list[SentMessage]:
+        """Send messages with their metadata, all or none, without blocking the event loop. Concurrent calls share a commit."""
+        return _sent(await self._group.submit(messages))
+
+    def has_more_than(self, max_bytes: int) -> bool:
+        """Return whether the unread messages have about more than `max_bytes`. Blocking. Raises as `send` does."""
+        with self._lock:
+            return self._require_open().has_more_than(max_bytes)
+
     async def _append_in_thread(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
         return await asyncio.to_thread(self._append, several)
 
     def _append(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
         """Write several groups of messages in one commit. A group that names an unknown lane is omitted and gets the error."""
         with self._lock:
-            if self._file is None:
-                raise UsageError(f"The writer of {self._path} is not open.", hint="Use it as `with QueueWriter(path) as queue:`.")
-            self._file.require_file()
+            file = self._require_open()
+            file.require_file()
             # The writer caches lanes that are created here only once they are durable.
             ids = dict(self._ids) if len(self._ids) < MAX_IDS else {}
-            with self._file.writing() as connection:
-                layout = self._file.layout()
+            with file.writing() as connection:
+                layout = file.layout()
                 chosen = [self._choose(layout, group) for group in several]
                 answers = self._insert(connection, several, chosen, ids)
             self._ids = ids
         wake_reader(self._path)
         return answers
+
+    def _require_open(self) -> QueueFile:
+        if self._file is None:
+            raise UsageError(f"The writer of {self._path} is not open.", hint="Use it as `with QueueWriter(path) as queue:`.")
+        return self._file
 
     def _choose(self, layout: LaneLayout, group: list[OutgoingMessage]) -> list[str] | UsageError:
         try:
@@ -110,7 +123,7 @@ class QueueWriter:
     ) -> list[Answer]:
         now = time_ns() // 1000
         lasts: dict[str, int] = {}
-        rows: list[tuple[int, bytes, str | None, int]] = []
+        rows: list[tuple[int, bytes, str | None, bytes | None, int]] = []
         answers: list[Answer] = []
         birthmark = "" if self._file is None else self._file.birthmark
         for group, names in zip(several, chosen, strict=True):
@@ -122,12 +135,12 @@ class QueueWriter:
                 if name not in lasts:
                     ids[name], lasts[name] = lane_row(connection, name, ids.get(name))
                 position = lasts[name] = lasts[name] + 1
-                rows.append((row_id_of(ids[name], position), one.data, one.key, now))
+                rows.append((row_id_of(ids[name], position), one.data, one.key, one.metadata, now))
                 sent.append(SentMessage(lane_name(name, birthmark), position))
             answers.append(sent)
         if max(lasts.values(), default=0) > LAST_IN_LANE:
             raise UpstreamError(f"A lane of {self._path} is used up.", hint="Begin another queue.")
-        connection.executemany("INSERT INTO message (row_id, data, key, sent) VALUES (?, ?, ?, ?)", rows)
+        connection.executemany("INSERT INTO message (row_id, data, key, metadata, sent) VALUES (?, ?, ?, ?, ?)", rows)
         change = new_change(connection)
         connection.executemany(
             "UPDATE lane SET last = ?, change = ? WHERE id = ?", [(last, change, ids[name]) for name, last in lasts.items()]

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sources.directory import lines as directory_lines
-from headrace.sources.directory.lines import CHUNK, MAX_LINE_BYTES, Line, LineReader, Mark, NotRegular, Rewritten
+from headrace.sources.directory.lines import CHUNK, LineReader, Mark, NotRegular, Rewritten
 from headrace.sources.file_status import is_written
+from headrace.sources.line_splitter import MAX_LINE_BYTES, Line
 
 
 def lines_of(path: Path, offset: int = 0, *, final: bool = False) -> list[Line]:

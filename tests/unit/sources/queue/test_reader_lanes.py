@@ -85,7 +85,7 @@ def test_the_cost_of_a_message_does_not_depend_on_the_number_of_lanes(path: Path
 
 def test_empty_lanes_are_dropped_and_positions_are_never_reused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_reader, "EMPTY_LANE_SECONDS", 0.0)
-    seen: set[tuple[str, int]] = set()
+    seen: set[tuple[str, int | None]] = set()
     with QueueWriter(path) as writer, reader_of(path) as reader:
         for turn in range(5):
             for lane in ("a", "b", "c"):
@@ -97,7 +97,7 @@ def test_empty_lanes_are_dropped_and_positions_are_never_reused(path: Path, monk
             assert len(places) == len(messages)
             assert not places & seen
             seen |= places
-            first = {lane: min(message.position for message in messages if message.lane == lane) for lane, _ in places}
+            first = {lane: min(message.position or 0 for message in messages if message.lane == lane) for lane, _ in places}
             assert all(state.committed is None for lane, state in reader.lanes.items() if lane in first)
             done(reader, messages)
             reader.renew()

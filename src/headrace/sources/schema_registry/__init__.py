@@ -1,0 +1,1 @@
+"""Values in Confluent's wire format: their schemas come from a schema registry."""

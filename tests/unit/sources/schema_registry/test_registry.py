@@ -1,0 +1,165 @@
+"""The client of a registry on a server that gives wrong answers. Its answers on a real registry are in `tests/brokers/kafka`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from headrace.core.connection import parse_connection
+from headrace.errors import MalformedEvent, StreamError, UpstreamError
+from headrace.sources.schema_registry import registry as module
+from headrace.sources.schema_registry.registry import SchemaRegistry
+from headrace.sources.schema_registry.wire_format import wire_format_decoder
+
+UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
+LONG = (200, {"schema": '"long"'})
+
+
+class FaultyServer:
+    """Gives the answers of `answers` by path, and records the requests."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, Any]] = {"/registry/schemas/types": (200, ["AVRO"])}
+        self.requests: list[tuple[str, str | None]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.requests.append((self.path, self.headers.get("Authorization")))
+                status, body = outer.answers.get(self.path, (404, "no such page"))
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                """Write no log."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        self.url = f"http://ada:secret@127.0.0.1:{self._server.server_port}/registry"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    server = FaultyServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def registry(server: FaultyServer) -> Iterator[SchemaRegistry]:
+    registry = SchemaRegistry(parse_connection("registry", server.url))
+    yield registry
+    registry.close()
+
+
+def test_a_schema_is_requested_once_with_the_credentials(server: FaultyServer, registry: SchemaRegistry) -> None:
+    server.answers["/registry/schemas/ids/5"] = LONG
+    decode = wire_format_decoder(registry)
+    assert [decode(b"\x00\x00\x00\x00\x05" + bytes([number * 2]), ()).data for number in range(3)] == [b"0", b"1", b"2"]
+    assert server.requests == [("/registry/schemas/ids/5", "Basic YWRhOnNlY3JldA==")]
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00\x00\x00\x05", b"\x01\x00\x00\x00\x05\x02", b'{"n":1}'])
+def test_a_value_without_the_header_is_malformed(registry: SchemaRegistry, value: bytes) -> None:
+    with pytest.raises(MalformedEvent, match="Not in Confluent's wire format"):
+        wire_format_decoder(registry)(value, ())
+
+
+def test_a_tombstone_is_null(registry: SchemaRegistry) -> None:
+    assert wire_format_decoder(registry)(None, ()).data == b"null"
+
+
+def test_an_unknown_schema_is_requested_again_after_a_while(
+    server: FaultyServer, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["/registry/schemas/ids/5"] = UNKNOWN
+    for _ in range(3):
+        with pytest.raises(MalformedEvent, match="Schema 5 is unknown"):
+            registry.decoder(5)
+    assert len(server.requests) == 1
+    server.answers["/registry/schemas/ids/5"] = LONG
+    monkeypatch.setattr(module, "UNKNOWN_SECONDS", -1.0)
+    assert registry.decoder(5)(b"\x02") == b"1"
+    assert registry.decoder(5)(b"\x04") == b"2"
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        ((401, {}), UpstreamError, "refuses the credentials: status 401"),
+        ((403, b"<html>"), UpstreamError, "refuses the credentials: status 403"),
+        ((404, b"<html>"), UpstreamError, "no such path"),
+        ((404, {"error_code": 404}), UpstreamError, "no such path"),
+        ((200, [1]), UpstreamError, "not an object"),
+        ((200, b"<html>"), UpstreamError, "not an object"),
+        ((200, {}), UpstreamError, "has no schema"),
+        ((429, {}), StreamError, "status 429"),
+        ((503, b""), StreamError, "status 503"),
+        ((302, b""), StreamError, "status 302"),
+        ((200, {"schema": "{"}), MalformedEvent, "cannot be used"),
+        ((200, {"schema": "", "schemaType": "XML"}), MalformedEvent, "unknown type 'XML'"),
+    ],
+)
+def test_a_wrong_answer_is_named(
+    server: FaultyServer, registry: SchemaRegistry, answer: tuple[int, Any], error: type[Exception], text: str
+) -> None:
+    server.answers["/registry/schemas/ids/5"] = answer
+    with pytest.raises(error, match=text):
+        registry.decoder(5)
+    if error is not MalformedEvent:  # it is not remembered
+        server.answers["/registry/schemas/ids/5"] = LONG
+        assert registry.decoder(5)(b"\x02") == b"1"
+
+
+def test_references_that_name_each_other_end(server: FaultyServer, registry: SchemaRegistry) -> None:
+    line = {"schema": '{"type":"record","name":"Line","fields":[]}', "references": [{"name": "Line", "subject": "a/b", "version": 1}]}
+    server.answers["/registry/schemas/ids/5"] = (200, {"schema": '"Line"', "references": line["references"]})
+    server.answers["/registry/subjects/a%2Fb/versions/1"] = (200, line)
+    assert registry.decoder(5)(b"") == b"{}"
+
+
+def test_the_number_of_decoders_has_a_limit(server: FaultyServer, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SCHEMAS", 2)
+    for number in range(4):
+        server.answers[f"/registry/schemas/ids/{number}"] = LONG
+        registry.decoder(number)
+    registry.decoder(3)
+    registry.decoder(0)
+    assert [path.rpartition("/")[2] for path, _ in server.requests] == ["0", "1", "2", "3", "0"]
+
+
+def test_a_registry_that_is_away_is_a_stream_error() -> None:
+    registry = SchemaRegistry(parse_connection("registry", "http://127.0.0.1:9/"))
+    with pytest.raises(StreamError, match="'registry' does not answer"):
+        registry.check()
+    registry.close()
+
+
+def test_another_service_is_no_registry(server: FaultyServer, registry: SchemaRegistry) -> None:
+    assert registry.check() == "schema registry with AVRO"
+    server.answers["/registry/schemas/types"] = (200, {"name": "shop"})
+    with pytest.raises(UpstreamError, match="is not a schema registry"):
+        registry.check()
+
+
+@pytest.mark.parametrize("text", ["kafka://broker.example", "http:///path"])
+def test_another_connection_is_refused(text: str) -> None:
+    with pytest.raises(UpstreamError, match="cannot be a schema registry"):
+        SchemaRegistry(parse_connection("registry", text))
