@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# ElasticMQ from Maven Central: queues with the protocol of Amazon SQS, stored on disk. It needs Java 17 or newer, and Maven for `setup`.
+source "$(dirname "$0")/common.sh"
+ELASTICMQ_VERSION=${ELASTICMQ_VERSION:-1.7.1}
+
+setup() {
+  [ -d "$(install_folder "elasticmq-$ELASTICMQ_VERSION")/jars" ] && return
+  need_program java "Install Java 17 or newer."
+  need_program mvn "Install Maven."
+  maven_jars "$(install_folder "elasticmq-$ELASTICMQ_VERSION")" "org.elasticmq:elasticmq-server_3:$ELASTICMQ_VERSION"
+}
+
+start() {
+  local port folder
+  need_program "${JAVA:-java}" "Install Java 17 or newer."
+  [ -d "$(install_folder "elasticmq-$ELASTICMQ_VERSION")/jars" ] ||
+    { echo "error: ElasticMQ $ELASTICMQ_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
+  folder=$(data_folder elasticmq); port=$(choose_port "$folder" "${1:-}")
+  # Relaxed limits allow messages of 1 MiB, as Amazon SQS does.
+  cat >"$folder/elasticmq.conf" <<C
+include classpath("application.conf")
+node-address { protocol = http, host = "127.0.0.1", port = $port, context-path = "" }
+rest-sqs { enabled = true, bind-port = $port, bind-hostname = "127.0.0.1", sqs-limits = relaxed }
+rest-stats { enabled = false }
+messages-storage { enabled = true, driver-class = "org.h2.Driver", uri = "jdbc:h2:$folder/messages", username = "sa", password = "" }
+queues-storage { enabled = true, path = "$folder/queues.conf" }
+C
+  start_process elasticmq "${JAVA:-java}" -Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \
+    -Dconfig.file="$folder/elasticmq.conf" -cp "$(install_folder "elasticmq-$ELASTICMQ_VERSION")/jars/*" org.elasticmq.server.Main
+  wait_for_port "$port" "$(process_id elasticmq)" 60
+  echo "127.0.0.1:$port"
+}
+
+run_command elasticmq "$@"

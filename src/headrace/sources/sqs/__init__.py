@@ -1,0 +1,1 @@
+"""Queues of Amazon SQS: receive, hold, delete."""

@@ -1,0 +1,176 @@
+"""The client library, imported when a stream opens, and the requests about one queue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import ModuleType
+from typing import Any, Final
+
+import structlog
+
+from headrace.core.connection import Connection
+from headrace.errors import HeadraceError, UpstreamError
+from headrace.sources.sqs.leases import Lease
+from headrace.sources.sqs.service_errors import described, failure_text, is_receipt_invalid
+from headrace.sources.sqs.settings import client_settings, profile_of
+
+MAX_MESSAGES: Final = 10
+"""Messages of one request."""
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0
+OPEN_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 0.5
+MAX_REQUESTS: Final = 40
+MIN_RECEIVE_COUNT: Final = 10
+
+log = structlog.get_logger(__name__)
+
+Failures = dict[Lease, Mapping[str, Any]]
+"""The messages that a request failed for, as the service describes it: `Code`, `Message`, `SenderFault`."""
+
+
+def load_library() -> ModuleType:
+    """Return the module `aiobotocore.session`. Raises `UpstreamError` if it is not installed."""
+    try:
+        import aiobotocore.config
+        import aiobotocore.session
+    except ImportError as error:
+        raise UpstreamError(
+            f"SQS cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[sqs]'"
+        ) from error
+    module: ModuleType = aiobotocore.session
+    return module
+
+
+class SqsClient:
+    """The requests about one queue. Errors of single messages are in the results; all others raise `StreamError` or `UpstreamError`."""
+
+    def __init__(self, client: Any, stack: AsyncExitStack, queue: str, url: str) -> None:
+        self._client = client
+        self._stack = stack
+        self._queue = queue
+        self._url = url
+
+    @classmethod
+    async def open(cls, connection: Connection, queue: str, account: str | None, wait: int) -> SqsClient:
+        """Connect and look up the queue. Repeats while the service does not answer, for OPEN_SECONDS."""
+        library = await asyncio.to_thread(load_library)
+        async with AsyncExitStack() as stack:
+            try:
+                client = await stack.enter_async_context(_create(library, connection, wait))
+            except Exception as error:
+                raise described(f"The connection '{connection.id}' cannot be used", error) from None
+            url = await _look_up(client, queue, account)
+            return cls(client, stack.pop_all(), queue, url)
+        raise AssertionError
+
+    async def receive(self, visibility: int, wait: int, attempt_id: str | None) -> list[Mapping[str, Any]]:
+        """Wait up to `wait` seconds for messages, and return up to MAX_MESSAGES. `attempt_id` is that of a repeated request."""
+        attempt = {} if attempt_id is None else {"ReceiveRequestAttemptId": attempt_id}
+        answer = await self._request(
+            f"Queue {self._queue!r} cannot be read",
+            self._client.receive_message,
+            MaxNumberOfMessages=MAX_MESSAGES,
+            WaitTimeSeconds=wait,
+            VisibilityTimeout=visibility,
+            MessageAttributeNames=["All"],
+            MessageSystemAttributeNames=["All"],
+            **attempt,
+        )
+        return list(answer.get("Messages", ()))
+
+    async def delete(self, leases: Sequence[Lease]) -> Failures:
+        """Delete up to MAX_MESSAGES messages."""
+        entries = [{"Id": str(number), "ReceiptHandle": lease.receipt} for number, lease in enumerate(leases)]
+        answer = await self._request("The messages cannot be deleted", self._client.delete_message_batch, Entries=entries)
+        return _failures(leases, answer)
+
+    async def set_visibility(self, leases: Sequence[Lease], seconds: int) -> Failures:
+        """Set the visibility timeout of up to MAX_MESSAGES messages."""
+        entries = [{"Id": str(number), "ReceiptHandle": lease.receipt, "VisibilityTimeout": seconds} for number, lease in enumerate(leases)]
+        answer = await self._request("The visibility timeouts cannot be set", self._client.change_message_visibility_batch, Entries=entries)
+        return _failures(leases, answer)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._stack.aclose()
+
+    async def _request(self, what: str, call: Any, **arguments: Any) -> Mapping[str, Any]:
+        try:
+            answer: Mapping[str, Any] = await call(QueueUrl=self._url, **arguments)
+        except Exception as error:
+            raise described(what, error) from error
+        return answer
+
+
+def _create(library: ModuleType, connection: Connection, wait: int) -> Any:
+    import aiobotocore.config
+
+    config = aiobotocore.config.AioConfig(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=wait + ANSWER_SECONDS,
+        max_pool_connections=MAX_REQUESTS,
+        retries={"total_max_attempts": 1},
+        user_agent_extra="headrace",
+    )
+    session = library.AioSession(profile=profile_of(connection))
+    return session.create_client("sqs", config=config, **client_settings(connection))
+
+
+async def _look_up(client: Any, queue: str, account: str | None) -> str:
+    """Return the URL of the queue, and log a warning if its redrive policy moves messages after few deliveries."""
+    owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
+    what = f"Queue {queue!r} cannot be opened"
+    failure: HeadraceError = described(what, TimeoutError(f"no answer within {OPEN_SECONDS:g} s"))
+    try:
+        async with asyncio.timeout(OPEN_SECONDS):
+            while True:
+                try:
+                    url = str((await client.get_queue_url(QueueName=queue, **owner))["QueueUrl"])
+                    answer = await client.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
+                    break
+                except Exception as error:
+                    failure = described(what, error)
+                    if isinstance(failure, UpstreamError):
+                        raise failure from None
+                await asyncio.sleep(RETRY_SECONDS)
+    except TimeoutError:
+        raise failure from None
+    count = _max_receive_count(answer)
+    if count is not None and count < MIN_RECEIVE_COUNT:
+        log.warning("redrive policy of a queue with few deliveries", queue=queue, max_receive_count=count, recommended=MIN_RECEIVE_COUNT)
+    return url
+
+
+def _max_receive_count(answer: Mapping[str, Any]) -> int | None:
+    policy = answer.get("Attributes", {}).get("RedrivePolicy")
+    try:
+        return None if policy is None else int(json.loads(policy)["maxReceiveCount"])
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("redrive policy of a queue not read", error=str(error))
+        return None
+
+
+def _failures(leases: Sequence[Lease], answer: Mapping[str, Any]) -> Failures:
+    return {leases[int(failure["Id"])]: failure for failure in answer.get("Failed", ())}
+
+
+def retriable(what: str, failure: Mapping[str, Any]) -> HeadraceError | None:
+    """Return the error of one message's failure if the same request may succeed later, else None."""
+    return None if is_receipt_invalid(failure) else described(what, _Failed(failure))
+
+
+def batches(leases: Sequence[Lease]) -> list[Sequence[Lease]]:
+    """Return the leases in parts of up to MAX_MESSAGES."""
+    return [leases[start : start + MAX_MESSAGES] for start in range(0, len(leases), MAX_MESSAGES)]
+
+
+class _Failed(Exception):
+    """The failure of one message in an answer, in the shape of an exception of the client."""
+
+    def __init__(self, failure: Mapping[str, Any]) -> None:
+        super().__init__(failure_text(failure))
+        self.response = {"Error": dict(failure)}

@@ -1,0 +1,53 @@
+"""The settings of the client that a connection describes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.core.connection import Connection
+from headrace.errors import UpstreamError
+
+KINDS: Final = ("sqs", "aws")
+HINT: Final = "Set it like this: sqs://ACCESS_KEY:SECRET@?region=eu-west-1, or sqs://?region=eu-west-1 for the credentials of the machine."
+OPTIONS: Final = ("region", "scheme", "endpoint_url", "session_token", "profile", "ca_bundle")
+"""The settings in the extra of a connection."""
+
+
+def client_settings(connection: Connection, kinds: Sequence[str] = KINDS, hint: str = HINT) -> dict[str, Any]:
+    """Return the arguments of a client of AWS. Raises `UpstreamError` if the connection is of another kind or lacks a part."""
+    if connection.kind not in kinds:
+        expected = " or ".join(map(repr, kinds))
+        raise UpstreamError(f"Connection '{connection.id}' is of kind {connection.kind!r}, not {expected}.", hint=hint)
+    extra = connection.extra
+    unknown = sorted(set(extra) - set(OPTIONS))
+    if unknown:
+        raise UpstreamError(f"Connection '{connection.id}' has unknown settings: {', '.join(unknown)}.", hint=f"Use: {', '.join(OPTIONS)}.")
+    if (connection.login is None) is not (connection.password is None):
+        raise UpstreamError(f"Connection '{connection.id}' has half of the credentials.", hint=hint)
+    settings: dict[str, Any] = {"region_name": extra.get("region"), "endpoint_url": _address(connection), "verify": extra.get("ca_bundle")}
+    if connection.login is not None:
+        settings |= {
+            "aws_access_key_id": connection.login,
+            "aws_secret_access_key": connection.password,
+            "aws_session_token": extra.get("session_token"),
+        }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def profile_of(connection: Connection) -> str | None:
+    """Return the profile of the AWS configuration of the machine, or None for the default one."""
+    profile = connection.extra.get("profile")
+    return None if profile is None else str(profile)
+
+
+def _address(connection: Connection) -> str | None:
+    """Return the address of the service, or None for that of the region."""
+    address = connection.extra.get("endpoint_url")
+    if address is not None:
+        return str(address)
+    if not connection.host:
+        return None
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
+    port = "" if connection.port is None else f":{connection.port}"
+    return f"{connection.extra.get('scheme', 'https')}://{host}{port}"

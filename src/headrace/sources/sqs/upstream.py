@@ -1,0 +1,116 @@
+"""A queue of Amazon SQS as an upstream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.errors import UpstreamError
+from headrace.sources.sqs.envelopes import Decoding, check_decoding
+from headrace.sources.sqs.producer import QueueDescription, SqsProducer
+from headrace.sources.sqs.receiver import PollSettings
+from headrace.triggers.upstream import Upstream
+
+MAX_NAME_CHARS: Final = 80
+MIN_VISIBILITY_SECONDS: Final = 2
+MAX_VISIBILITY_SECONDS: Final = 43_200
+MAX_WAIT_SECONDS: Final = 20
+MAX_LANES: Final = 10_000
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
+_ACCOUNT: Final = re.compile(r"[0-9]{12}")
+
+
+class SQS(Upstream):
+    """A queue of Amazon SQS. A message becomes a raw event with its id, attributes and the number of deliveries.
+
+    A FIFO queue has one lane for each message group, a standard queue has one lane without order. Messages have no position.
+
+    Args:
+        queue: The name of the queue. The name of a FIFO queue ends with `.fifo`.
+        connection: The id of a connection of kind `sqs` or `aws`, with region, credentials and, if needed, the address.
+        account: The account that owns the queue, if it is not that of the credentials.
+        decode: How a body becomes JSON: a format (`"json"`, `"text"`, `"base64"`, `"cloudevents"`, `"debezium"`), or the envelopes to
+            remove (`"sns"`, `"eventbridge"`, `"s3"`). Several steps are named from the outer to the inner one: `("sns", "s3")`.
+        visibility: The visibility timeout of a received message in seconds. It is extended as long as the message is not answered.
+        wait: The seconds of a long poll. Closing the upstream takes up to this time.
+        lanes: The number of lanes into which message groups are put, or None for one lane per group. Only for a FIFO queue.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        connection: str = "sqs",
+        account: str | None = None,
+        decode: Decoding | Sequence[Decoding] = "json",
+        visibility: int = 30,
+        wait: int = 5,
+        lanes: int | None = None,
+    ) -> None:
+        self._queue = _queue_name(queue)
+        self._connection = _connection_id(connection)
+        self._account = _account_digits(account)
+        self._decode = check_decoding(decode)
+        self._visibility = _whole("visibility", visibility, MIN_VISIBILITY_SECONDS, MAX_VISIBILITY_SECONDS, "seconds")
+        self._wait = _whole("wait", wait, 1, MAX_WAIT_SECONDS, "seconds")
+        if lanes is not None and not self._queue.endswith(".fifo"):
+            raise UpstreamError("Invalid lanes: a standard queue has one lane.", hint="Remove the argument.")
+        self._lanes = None if lanes is None else _whole("lanes", lanes, 1, MAX_LANES, "lanes")
+
+    def stream_key(self) -> str:
+        """Return `sqs:` with the connection, the account if one is given, and the queue."""
+        return "/".join(part for part in (f"sqs:{self._connection}", self._account, self._queue) if part)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments as plain JSON."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "queue": self._queue,
+            "connection": self._connection,
+            "account": self._account,
+            "decode": list(self._decode),
+            "visibility": self._visibility,
+            "wait": self._wait,
+            "lanes": self._lanes,
+        }
+
+    def producer(self) -> SqsProducer:
+        """Return a new producer. It connects in `open_stream`."""
+        polls = PollSettings(self._queue, self._decode, self._visibility, self._wait, self._lanes)
+        producer = SqsProducer(QueueDescription(self._connection, self._account, polls))
+        producer.upstream = self
+        return producer
+
+    @property
+    def event_type(self) -> str:
+        """The default type of an event from a message."""
+        return "headrace.sqs.message"
+
+
+def _queue_name(queue: object) -> str:
+    if not isinstance(queue, str) or not _NAME.fullmatch(queue) or len(queue) > MAX_NAME_CHARS:
+        raise UpstreamError(
+            f"Invalid queue {queue!r}.",
+            hint=f"Give its name, not its URL: up to {MAX_NAME_CHARS} letters, digits, '-', '_', and '.fifo' at the end.",
+        )
+    return queue
+
+
+def _connection_id(connection: object) -> str:
+    if not isinstance(connection, str) or not connection:
+        raise UpstreamError(f"Invalid connection {connection!r}: it is not a text.")
+    return connection
+
+
+def _account_digits(account: object) -> str | None:
+    if account is None:
+        return None
+    if not isinstance(account, str) or not _ACCOUNT.fullmatch(account):
+        raise UpstreamError(f"Invalid account {account!r}.", hint="Give the 12 digits of the account as a text.")
+    return account
+
+
+def _whole(name: str, value: object, low: int, high: int, unit: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Give a whole number from {low} to {high} ({unit}).")
+    return value
