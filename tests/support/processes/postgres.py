@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import tempfile
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -32,7 +34,7 @@ MISSING = "PostgreSQL's server is not installed: run `python3 scripts/bootstrap.
 class Postgres:
     """One server. It ends with the process that made it, however that ends."""
 
-    def __init__(self, *, fsync: bool) -> None:
+    def __init__(self, *, fsync: bool, settings: Mapping[str, str | int] | None = None) -> None:
         self._programs = programs()
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=None if fsync else in_memory()))
         self._as: dict[str, Any] = {"cwd": self.folder}
@@ -48,6 +50,7 @@ class Postgres:
         )
         self._guard = self._guarded()
         self._fsync = fsync
+        self._settings = dict(settings or {})
         self.port = free_port()
         self.start()
 
@@ -60,13 +63,21 @@ class Postgres:
             "fsync": "on" if self._fsync else "off",
             "shared_buffers": "64MB",
             "max_connections": 60,
-        }
+        } | self._settings
         options = " ".join(f"-c {name}={value}" if value != "" else f"-c {name}=''" for name, value in settings.items())
         self._run("pg_ctl", "-w", "-t", "60", "-l", str(self.folder / "log"), "-o", options, "start")
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it: "fast" ends its sessions, "immediate" is a crash."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
+
+    def kill(self) -> None:
+        """End it with SIGKILL, and its sessions after it. The next start waits until none is left."""
+        postmaster = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            process.kill()
+        psutil.wait_procs(processes, 60)
 
     def restart(self, mode: str = "fast") -> None:
         """Stop and start it."""

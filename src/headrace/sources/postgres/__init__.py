@@ -1,0 +1,1 @@
+"""Changes of PostgreSQL tables as an upstream, through a logical replication slot."""
