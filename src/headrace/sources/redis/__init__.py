@@ -1,0 +1,1 @@
+"""Streams of Redis and Valkey: one consumer group, read under a lease."""

@@ -1,0 +1,205 @@
+"""The client library, imported when a stream opens, and the requests about stream keys. Blocking reads have a connection of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from headrace.core.connection import Connection
+from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
+from headrace.sources.redis.errors import described
+from headrace.sources.redis.settings import client_settings
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0
+BLOCK_SECONDS: Final = 2.0
+CANCEL_SECONDS: Final = 0.02
+OLDEST_VERSION: Final = 7
+
+DELETED: Final = "deleted"
+"""The answer of a script whose stream key, group or state does not exist any more."""
+HELD: Final = "held"
+
+
+class StreamKey(NamedTuple):
+    """A stream key with a group. `state` is a hash, `lease` a text that expires."""
+
+    stream: str
+    group: str
+
+    @property
+    def state(self) -> str:
+        """The key of the state."""
+        return f"headrace:{self.group}:{self.stream}"
+
+    @property
+    def lease(self) -> str:
+        """The key of the lease."""
+        return f"{self.state}:lease"
+
+
+class Call(NamedTuple):
+    """A call of a script for one stream key. `consumer` and `mark` are empty while the lane is unknown."""
+
+    script: str
+    key: StreamKey
+    mark: str
+    consumer: str
+    arguments: Sequence[Any] = ()
+
+
+class StreamFacts(NamedTuple):
+    """What the server has about a stream key. `stream` and `group` are None if they do not exist."""
+
+    stream: Mapping[str, Any] | None
+    group: Mapping[str, Any] | None
+    consumers: Mapping[str, int]
+    """The number of pending entries by consumer."""
+    state: Mapping[str, str]
+
+
+def load_library() -> ModuleType:
+    """Return the module `redis.asyncio`. Raises `UpstreamError` if it is not installed."""
+    try:
+        import redis.asyncio
+    except ImportError as error:
+        raise UpstreamError(
+            f"Redis cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[redis]'"
+        ) from error
+    module: ModuleType = redis.asyncio
+    return module
+
+
+class RedisClient:
+    """The requests of one reader. All raise `StreamError` if the server does not answer, or `UpstreamError`."""
+
+    def __init__(self, library: ModuleType, connection: Connection, token: str, lease_ms: int) -> None:
+        settings = client_settings(connection)
+        self._token = token
+        self._lease_ms = lease_ms
+        self._redis = _create(library, settings, ANSWER_SECONDS)
+        self._blocking = _create(library, settings, BLOCK_SECONDS + ANSWER_SECONDS)
+
+    @classmethod
+    async def open(cls, connection: Connection, token: str, lease_ms: int) -> RedisClient:
+        """Load the library and return the client. It connects with the first request."""
+        return cls(await asyncio.to_thread(load_library), connection, token, lease_ms)
+
+    async def check_version(self) -> None:
+        """Check that the server is new enough. Raises `UpstreamError`."""
+        info = await self._request("The server cannot be examined", self._redis.info("server"))
+        version = str(info.get("redis_version", "0"))
+        if int(version.partition(".")[0]) < OLDEST_VERSION:
+            raise UpstreamError(f"Redis {version} is too old: it does not count the entries of a stream.", hint="Use Redis 7.0 or newer.")
+
+    async def call(self, calls: Sequence[Call]) -> list[list[Any] | HeadraceError]:
+        """Run scripts in one pipeline. The answer of each begins with its outcome; an error of one is in its place.
+
+        Raises:
+            UpstreamFenced: Another reader has taken the lease.
+        """
+        pipeline = self._redis.pipeline(transaction=False)
+        for one in calls:
+            keys = (one.key.stream, one.key.state, one.key.lease)
+            pipeline.eval(one.script, 3, *keys, self._token, self._lease_ms, one.mark, one.key.group, one.consumer, *one.arguments)
+        answers = await self._request("Redis cannot be reached", pipeline.execute(raise_on_error=False))
+        return [_answer(one.key, answer) for one, answer in zip(calls, answers, strict=True)]
+
+    async def facts(self, key: StreamKey) -> StreamFacts:
+        """Return what the server has about a stream key."""
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.execute_command("XINFO STREAM", key.stream)
+        pipeline.execute_command("XINFO GROUPS", key.stream)
+        pipeline.execute_command("XINFO CONSUMERS", key.stream, key.group)
+        pipeline.hgetall(key.state)
+        what = f"Stream {key.stream!r} cannot be examined"
+        stream, groups, consumers, state = await self._request(what, pipeline.execute(raise_on_error=False))
+        for answer in (stream, groups, state):
+            if isinstance(answer, Exception) and "no such key" not in str(answer):
+                raise described(what, answer) from answer
+        named = {} if isinstance(groups, Exception) else {_text(one["name"]): one for one in groups}
+        return StreamFacts(
+            None if isinstance(stream, Exception) else stream,
+            named.get(key.group),
+            {} if isinstance(consumers, Exception) else {_text(one["name"]): int(one["pending"]) for one in consumers},
+            {_text(name): _text(value) for name, value in state.items()},
+        )
+
+    async def wait(self, reads: Mapping[str, str]) -> set[str]:
+        """Wait for entries after these ids, and return the stream keys that have some. It is empty after BLOCK_SECONDS."""
+        what = "The streams cannot be read"
+        arrived = await self._request(what, self._blocking.xread(dict(reads), count=1, block=int(BLOCK_SECONDS * 1000)))
+        names = arrived if isinstance(arrived, Mapping) else (name for name, _ in arrived or ())
+        return {_text(name) for name in names}
+
+    async def close(self) -> None:
+        """Close both connections."""
+        await asyncio.gather(self._redis.aclose(), self._blocking.aclose(), return_exceptions=True)
+
+    async def _request(self, what: str, request: Any) -> Any:
+        from redis import exceptions
+
+        try:
+            return await _cancellable(request)
+        except (exceptions.RedisError, OSError, TimeoutError) as error:
+            raise described(what, error) from error
+
+
+async def _cancellable(request: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a request. If this call is cancelled, cancel the request until it has ended.
+
+    While it connects, the client goes on in spite of a cancellation (redis-py 8.1).
+    """
+    task = asyncio.ensure_future(request)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved
+        raise
+    return task.result()
+
+
+def _create(library: ModuleType, settings: Mapping[str, Any], answer_seconds: float) -> Any:
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    return library.Redis(
+        **settings,
+        socket_timeout=answer_seconds,
+        socket_connect_timeout=CONNECT_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        client_name="headrace",
+        protocol=2,
+    )
+
+
+def _answer(key: StreamKey, answer: Any) -> list[Any] | HeadraceError:
+    if isinstance(answer, Exception):
+        return described(f"Stream {key.stream!r} cannot be read", answer)
+    outcome = _text(answer[0])
+    if outcome == "fenced":
+        raise UpstreamFenced(
+            f"Another reader has taken over stream {key.stream!r} with group {key.group!r}.",
+            hint="Give each upstream a group of its own.",
+        )
+    return [outcome, *answer[1:]]
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def raise_first(answers: Iterable[list[Any] | HeadraceError]) -> list[list[Any]]:
+    """Return the answers of scripts. Raises the first error among them."""
+    result: list[list[Any]] = []
+    for answer in answers:
+        if isinstance(answer, HeadraceError):
+            raise answer
+        result.append(answer)
+    return result

@@ -1,0 +1,130 @@
+"""Streams of Redis or Valkey as an upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.errors import UpstreamError
+from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.redis.entry_ids import NO_ID, id_of, parse_id, position_of
+from headrace.sources.redis.groups import LATEST_ID
+from headrace.sources.redis.message import EntryFormat
+from headrace.sources.redis.producer import RedisProducer
+from headrace.sources.redis.reader import Description
+from headrace.triggers.upstream import Upstream
+
+MAX_KEY_CHARS: Final = 200
+MAX_KEYS: Final = 1_000
+MIN_LEASE_SECONDS: Final = 1
+MAX_LEASE_SECONDS: Final = 600
+_START_HINT: Final = 'Use "earliest", "latest", or the id of an entry such as "1763900000000-0". Reading begins after it.'
+
+
+class RedisStreams(Upstream):
+    """Streams of Redis or Valkey, read with a consumer group. An entry becomes a raw event with its fields and its time.
+
+    A lane is a stream key, the position is made of the id of the entry.
+
+    Args:
+        keys: The key of a stream, or several keys. A key that does not exist is created as an empty stream.
+        connection: The id of a connection of kind `redis` or `rediss`, with address and credentials.
+        group: The consumer group. Use it for this upstream only.
+        payload: The field with the value; the others become headers. Without it, the value is an object of all fields, as texts.
+        key: The field with the key of the message.
+        decode: How the value of `payload` becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`,
+            `"cloudevents"` in the JSON format of CloudEvents, `"debezium"` as the change event.
+        start: Where the first reading of the group begins: `"earliest"`, `"latest"`, or after the entry with an id.
+        lease: The seconds after which another reader may replace one that no longer answers.
+    """
+
+    def __init__(
+        self,
+        keys: str | Sequence[str],
+        *,
+        connection: str = "redis",
+        group: str,
+        payload: str | None = None,
+        key: str | None = None,
+        decode: Decoding = "json",
+        start: str = "earliest",
+        lease: int = 10,
+    ) -> None:
+        if decode not in DECODERS:
+            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join(DECODERS)}.")
+        if payload is None and decode != "json":
+            raise UpstreamError(f"decode is {decode!r}, and no payload is given.", hint='Name the field with the value: payload="data".')
+        self._payload = None if payload is None else _text("payload", payload)
+        self._key = None if key is None else _text("key", key)
+        self._decode: Decoding = decode
+        self._start = _start(start)
+        self._keys = _keys(keys)
+        self._connection = _text("connection", connection)
+        self._group = _text("group", group)
+        self._lease = _seconds(lease)
+
+    def stream_key(self) -> str:
+        """Return `redis:` with the connection, the group and the stream keys."""
+        return f"redis:{self._connection}/{self._group}/{','.join(self._keys)}"
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments as plain JSON."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "keys": list(self._keys),
+            "connection": self._connection,
+            "group": self._group,
+            "payload": self._payload,
+            "key": self._key,
+            "decode": self._decode,
+            "start": self._start,
+            "lease": self._lease,
+        }
+
+    def producer(self) -> RedisProducer:
+        """Return a new producer. It connects in `open_stream`."""
+        start = {"earliest": NO_ID, "latest": LATEST_ID}.get(self._start, self._start)
+        entries = EntryFormat(self._payload, self._key, self._decode)
+        producer = RedisProducer(Description(self._keys, self._group, self._connection, start, entries, self._lease))
+        producer.upstream = self
+        return producer
+
+    @property
+    def event_type(self) -> str:
+        """The default type of an event from an entry."""
+        return "headrace.redis.entry"
+
+
+def _keys(keys: str | Sequence[str]) -> tuple[str, ...]:
+    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    if not names:
+        raise UpstreamError("No stream keys are given.", hint='Name one or several: RedisStreams("orders", group="shop").')
+    if len(names) > MAX_KEYS:
+        raise UpstreamError(f"{len(names)} stream keys are given: at most {MAX_KEYS}.", hint="Divide them among several upstreams.")
+    for name in names:
+        if len(_text("stream key", name)) > MAX_KEY_CHARS:
+            raise UpstreamError(f"Invalid stream key {name[:20]!r}…: it has more than {MAX_KEY_CHARS} characters.")
+    return tuple(sorted(set(names)))
+
+
+def _start(start: object) -> str:
+    if start in ("earliest", "latest"):
+        return str(start)
+    try:
+        time_ms, sequence = parse_id(str(start))
+    except ValueError:
+        raise UpstreamError(f"Invalid start {start!r}.", hint=_START_HINT) from None
+    return id_of(position_of(f"{time_ms}-{sequence}"))
+
+
+def _seconds(lease: object) -> int:
+    if not isinstance(lease, int) or isinstance(lease, bool) or not MIN_LEASE_SECONDS <= lease <= MAX_LEASE_SECONDS:
+        raise UpstreamError(
+            f"Invalid lease {lease!r}.", hint=f"Give a whole number from {MIN_LEASE_SECONDS} to {MAX_LEASE_SECONDS} (seconds)."
+        )
+    return lease
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
+    return value

@@ -1,0 +1,46 @@
+"""The description of streams of Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import UpstreamError
+from headrace.sources.redis.upstream import RedisStreams
+from headrace.triggers.upstream import load_upstream
+
+
+def test_an_upstream_is_serialised_with_all_arguments() -> None:
+    upstream = RedisStreams(
+        ["b", "a", "b"], connection="shop", group="g", payload="data", key="who", decode="cloudevents", start="17", lease=30
+    )
+    classpath, kwargs = upstream.serialize()
+    assert load_upstream(classpath, kwargs).serialize() == (classpath, kwargs)
+    assert (upstream.stream_key(), upstream.event_type) == ("redis:shop/g/a,b", "headrace.redis.entry")
+    assert (kwargs["keys"], kwargs["start"]) == (["a", "b"], "17-0")
+    assert upstream.producer().upstream is upstream
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"keys": []}, "No stream keys"),
+        ({"keys": [""]}, "Invalid stream key ''"),
+        ({"keys": "k" * 201}, "more than 200 characters"),
+        ({"keys": [str(number) for number in range(1_001)]}, "1001 stream keys"),
+        ({"group": ""}, "Invalid group"),
+        ({"connection": 1}, "Invalid connection 1"),
+        ({"payload": ""}, "Invalid payload"),
+        ({"key": 1}, "Invalid key 1"),
+        ({"decode": "xml"}, "Invalid decode 'xml'"),
+        ({"decode": "text"}, "no payload is given"),
+        ({"start": "tomorrow"}, "Invalid start 'tomorrow'"),
+        ({"start": "9999999999999999-0"}, "too large for a position"),
+        ({"lease": 0}, "Invalid lease 0"),
+        ({"lease": True}, "Invalid lease True"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UpstreamError, match=reason):
+        RedisStreams(**({"keys": "orders", "group": "g"} | arguments))
