@@ -1,0 +1,1 @@
+"""Streams of NATS JetStream as an upstream, through durable pull consumers."""

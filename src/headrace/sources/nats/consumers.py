@@ -1,0 +1,231 @@
+"""The durable consumers of one upstream: each lane has one, which keeps the acknowledged sequence, the *floor*, at the server.
+
+A server delivers what an earlier reader held again only after `ack_wait`. So an opening takes each consumer over:
+
+- A server from 2.14 resets the consumer to its floor.
+- Otherwise, or if another reader waits for messages, the consumer is deleted and created again after its floor. The other reader gets
+  notice. A second consumer, which is never read, has the floor meanwhile: it is created before the deletion, and deleted at the end.
+- A work queue allows no second consumer, and needs none: it deletes acknowledged messages, so that a new consumer gets the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import structlog
+
+from headrace.errors import HeadraceError, StreamError, UpstreamError
+from headrace.sources.nats.client import NatsClient
+from headrace.sources.nats.consumer_note import ConsumerNote
+from headrace.sources.nats.lanes import UNKNOWN, Lane
+from headrace.sources.nats.service_errors import CONSUMER_NOT_FOUND
+from headrace.sources.nats.start import Start, begin_after, begin_at
+from headrace.sources.nats.subjects import ALL_SUBJECTS, FLOOR_SUFFIX, consumer_name, covers, lane_name
+from headrace.triggers.stream_log import LogMark
+
+ACK_WAIT_NS: Final = 12 * 3600 * 1_000_000_000
+WORK_QUEUE: Final = "workqueue"
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+Info = Mapping[str, Any]
+
+
+class StreamInfo(NamedTuple):
+    """The stream as the server describes it."""
+
+    created: str
+    first: int
+    last: int
+    retention: str
+    subjects: Sequence[str]
+
+    @property
+    def is_work_queue(self) -> bool:
+        """Whether it deletes each acknowledged message."""
+        return self.retention == WORK_QUEUE
+
+
+class Description(NamedTuple):
+    """The arguments of a `Nats` upstream that its consumers need."""
+
+    stream: str
+    durable: str
+    subjects: Sequence[str]
+    start: Start
+    max_ack_pending: int
+
+
+async def look_at_stream(client: NatsClient, stream: str) -> StreamInfo:
+    """Return what the server says of the stream. Raises `HeadraceError`."""
+    answer = await client.api(f"Stream {stream!r} cannot be read", f"STREAM.INFO.{stream}") or {}
+    config, state = answer["config"], answer["state"]
+    return StreamInfo(
+        str(answer["created"]),
+        int(state["first_seq"]),
+        int(state["last_seq"]),
+        str(config.get("retention")),
+        tuple(config.get("subjects") or ()),
+    )
+
+
+async def look_at_consumer(client: NatsClient, stream: str, consumer: str) -> Info | None:
+    """Return what the server says of a consumer, or None if it does not exist. Raises `HeadraceError`."""
+    return await client.api(f"Consumer {consumer!r} cannot be read", f"CONSUMER.INFO.{stream}.{consumer}", none_for=CONSUMER_NOT_FOUND)
+
+
+class Consumers:
+    """Takes over the consumers of one upstream. `notes` are those of the last opening, `missing` are the consumers that were deleted."""
+
+    def __init__(self, client: NatsClient, description: Description, stream: StreamInfo, mark: LogMark | None) -> None:
+        self._client = client
+        self._description = description
+        self._stream = stream
+        self._mark = mark
+        self.notes: list[ConsumerNote] = []
+        self.missing: list[str] = []
+        self._infos: dict[str, Info] = {}
+
+    async def look(self) -> None:
+        """Read the consumers, and the notes of the last opening.
+
+        Raises:
+            UpstreamError: A consumer was deleted, and the first message to read is not known without it.
+        """
+        names = [consumer_name(self._description.durable, subject) for subject in self._description.subjects]
+        names += [name + FLOOR_SUFFIX for name in names]
+        infos = await _all(look_at_consumer(self._client, self._description.stream, name) for name in names)
+        self._infos = {name: info for name, info in zip(names, infos, strict=True) if info is not None}
+        self.notes = [ConsumerNote.parse(info["config"].get("description")) for info in self._infos.values()]
+        was_read = self._mark is not None and self._mark.receipts > 0
+        self.missing = [
+            name
+            for name in names
+            if not name.endswith(FLOOR_SUFFIX)
+            and not self._infos.keys() & {name, name + FLOOR_SUFFIX}
+            and (any(note.has(name) for note in self.notes) or (not self._infos and was_read))
+        ]
+        if self.missing and (self._description.start == "latest" or isinstance(self._description.start, int)):
+            raise UpstreamError(
+                f"Messages may be lost: consumer {self.missing[0]} was deleted, or its stream was, and it was read before.",
+                hint='Set start="earliest" or a time. Events that are stored are recognised, unless the stream was created again.',
+            )
+
+    async def take_over(self) -> list[Lane]:
+        """Return the lanes. The consumer of each delivers the first message that is not acknowledged next. Raises `HeadraceError`."""
+        return await _all(self._take_over(subject) for subject in self._description.subjects)
+
+    async def _take_over(self, subject: str) -> Lane:
+        stream, name = self._stream, consumer_name(self._description.durable, subject)
+        lane = Lane(
+            lane_name(subject, stream.created),
+            subject,
+            name,
+            acks_each=stream.is_work_queue,
+            covers_stream=covers(subject, stream.subjects),
+        )
+        info, floor_consumer = self._infos.get(name), self._infos.get(name + FLOOR_SUFFIX)
+        if info is not None:
+            self._check(name, subject, info)
+        begin = self._begin(info or floor_consumer)
+        created = None
+        if info is not None and floor_consumer is None and self._client.has_reset and not info.get("num_waiting"):
+            created = await self._reset(name, subject, info)
+        if created is None:
+            created = await self._make_again(name, subject, begin, is_there=info is not None, has_floor_consumer=floor_consumer is not None)
+        old_floor = 0 if info is None else _ack_floor(info)
+        floor = max(_ack_floor(created), int(begin.get("opt_start_seq", 1)) - 1, old_floor)
+        seen = UNKNOWN if not floor and "opt_start_time" in begin else floor or stream.first - 1
+        lane.begin(str(created["created"]), floor=floor, seen=seen, waiting=int(created.get("num_pending", 0)))
+        return lane
+
+    def _begin(self, info: Info | None) -> Mapping[str, Any]:
+        """Return the fields of a consumer that continues after the floor of another one, or that begins."""
+        if self._stream.is_work_queue:
+            if info is None and self._description.start != "earliest":
+                raise UpstreamError(f"Invalid start: stream {self._description.stream!r} is a work queue.", hint="Remove the argument.")
+            return {"deliver_policy": "all"}
+        if info is None:
+            return begin_at(self._description.start, self._stream.last)
+        if _ack_floor(info) > 0:
+            return begin_after(_ack_floor(info))
+        return {name: info["config"][name] for name in ("deliver_policy", "opt_start_seq", "opt_start_time") if name in info["config"]}
+
+    def _config(self, name: str, subject: str, begin: Mapping[str, Any]) -> dict[str, Any]:
+        description = self._description
+        consumers = [consumer_name(description.durable, one) for one in description.subjects]
+        config: dict[str, Any] = {
+            "durable_name": name,
+            "description": ConsumerNote.of(consumers).text(self._mark),
+            "ack_policy": "explicit" if self._stream.is_work_queue else "all",
+            "ack_wait": ACK_WAIT_NS,
+            "max_ack_pending": description.max_ack_pending,
+            "max_deliver": -1,
+            "replay_policy": "instant",
+        }
+        return {**config, **({} if subject == ALL_SUBJECTS else {"filter_subject": subject}), **begin}
+
+    async def _reset(self, name: str, subject: str, info: Info) -> Info | None:
+        """Return the consumer after its reset, or None if it has settings that cannot be changed."""
+        same = {key: info["config"][key] for key in ("deliver_policy", "opt_start_seq", "opt_start_time") if key in info["config"]}
+        try:
+            await self._create(self._config(name, subject, same))
+        except HeadraceError as error:
+            log.info("consumer of nats not changed", consumer=name, error=str(error))
+            return None
+        return await self._client.api(f"Consumer {name!r} cannot be reset", f"CONSUMER.RESET.{self._description.stream}.{name}")
+
+    async def _make_again(self, name: str, subject: str, begin: Mapping[str, Any], *, is_there: bool, has_floor_consumer: bool) -> Info:
+        floor_consumer = name + FLOOR_SUFFIX
+        if is_there and not self._stream.is_work_queue:
+            if has_floor_consumer:  # of an opening that did not end: its floor may be an earlier one
+                await self._delete(floor_consumer)
+            await self._create(self._config(floor_consumer, subject, begin))
+        if is_there:
+            await self._delete(name)
+        created = await self._create(self._config(name, subject, begin))
+        if has_floor_consumer or (is_there and not self._stream.is_work_queue):
+            await self._delete(floor_consumer)
+        return created
+
+    async def _create(self, config: Mapping[str, Any]) -> Info:
+        stream, name = self._description.stream, config["durable_name"]
+        answer = await self._client.api(
+            f"Consumer {name!r} cannot be created",
+            f"CONSUMER.DURABLE.CREATE.{stream}.{name}",
+            {"stream_name": stream, "config": config},
+        )
+        if answer is None or "config" not in answer:
+            raise StreamError(f"Consumer {name!r} cannot be created: the server has given no description.")
+        return answer
+
+    async def _delete(self, name: str) -> None:
+        await self._client.api(
+            f"Consumer {name!r} cannot be deleted", f"CONSUMER.DELETE.{self._description.stream}.{name}", none_for=CONSUMER_NOT_FOUND
+        )
+
+    def _check(self, name: str, subject: str, info: Info) -> None:
+        config = info["config"]
+        if config.get("deliver_subject") or config.get("filter_subject", ALL_SUBJECTS) != subject:
+            raise UpstreamError(
+                f"Consumer {name!r} belongs to another program: it has another subject, or it is a push consumer.",
+                hint="Give the upstream another durable name.",
+            )
+
+
+def _ack_floor(info: Info) -> int:
+    """Return the acknowledged sequence. A server of version 2.9 returns 0 before the first acknowledgement."""
+    return int(info["ack_floor"]["stream_seq"])
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of calls at once. Raises the first error when all have ended."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

@@ -1,0 +1,102 @@
+"""A stream of NATS JetStream as an upstream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.errors import UpstreamError
+from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.nats.consumers import Description
+from headrace.sources.nats.producer import NatsArguments, NatsProducer
+from headrace.sources.nats.start import Start, parse_start, serialize_start
+from headrace.sources.nats.subjects import ALL_SUBJECTS, check_subjects
+from headrace.triggers.upstream import Upstream
+
+MAX_STREAM_CHARS: Final = 255
+MAX_DURABLE_CHARS: Final = 100
+MAX_ACK_PENDING: Final = 1_000_000
+_NAME: Final = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
+_DURABLE: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Nats(Upstream):
+    """A stream of NATS JetStream. A message becomes a raw event with its subject as key, its headers, timestamp and number of deliveries.
+
+    A lane is a subject filter with a durable consumer of its own, the position is the sequence in the stream.
+
+    Args:
+        subjects: A subject filter, or several that do not overlap. Each is a lane.
+        stream: The name of the stream.
+        durable: The name that the consumers begin with. Use it for this upstream only.
+        connection: The id of a connection of kind `nats`, with address and credentials.
+        start: Where the first reading begins: `"earliest"`, `"latest"`, the sequence of a message, or a time.
+        decode: How a value becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
+            the JSON format of CloudEvents, `"debezium"` as the change event.
+        max_ack_pending: How many messages of a lane the server delivers before the first of them is acknowledged.
+    """
+
+    def __init__(
+        self,
+        subjects: str | Sequence[str] = ALL_SUBJECTS,
+        *,
+        stream: str,
+        durable: str,
+        connection: str = "nats",
+        start: Start | str = "earliest",
+        decode: Decoding = "json",
+        max_ack_pending: int = 100_000,
+    ) -> None:
+        if not _NAME.fullmatch(_text("stream", stream)) or len(stream) > MAX_STREAM_CHARS:
+            raise UpstreamError(f"Invalid stream {stream!r}.", hint="A name has no spaces, dots, wildcards and slashes.")
+        if not _DURABLE.fullmatch(_text("durable", durable)) or len(durable) > MAX_DURABLE_CHARS:
+            raise UpstreamError(f"Invalid durable {durable!r}.", hint=f"A name has up to {MAX_DURABLE_CHARS} letters, digits, '-' and '_'.")
+        if decode not in DECODERS:
+            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join(DECODERS)}.")
+        self._connection = _text("connection", connection)
+        self._consumers = Description(
+            stream, durable, check_subjects(subjects), parse_start(start), _whole("max_ack_pending", max_ack_pending, MAX_ACK_PENDING)
+        )
+        self._decode: Decoding = decode
+
+    def stream_key(self) -> str:
+        """Return `nats:` with the connection, the stream, the durable name and the subjects."""
+        consumers = self._consumers
+        return f"nats:{self._connection}/{consumers.stream}/{consumers.durable}/{','.join(consumers.subjects)}"
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments as plain JSON."""
+        consumers = self._consumers
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "subjects": list(consumers.subjects),
+            "stream": consumers.stream,
+            "durable": consumers.durable,
+            "connection": self._connection,
+            "start": serialize_start(consumers.start),
+            "decode": self._decode,
+            "max_ack_pending": consumers.max_ack_pending,
+        }
+
+    def producer(self) -> NatsProducer:
+        """Return a new producer. It connects in `open_stream`."""
+        producer = NatsProducer(NatsArguments(self._connection, self._consumers, self._decode))
+        producer.upstream = self
+        return producer
+
+    @property
+    def event_type(self) -> str:
+        """The default type of an event from a message."""
+        return "headrace.nats.message"
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
+    return value
+
+
+def _whole(name: str, value: object, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= high:
+        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Give a whole number from 1 to {high}.")
+    return value

@@ -1,0 +1,181 @@
+"""Real NATS servers with JetStream on loopback, in the versions of Go's module proxy and of Debian, for tests with the mark `brokers`.
+
+`make setup-brokers` installs them. A server ends with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+from support.processes.broker_server import ROOT, SCRIPTS, SECONDS
+
+INSTALLED = "nats-2.15.2/nats-server"
+
+Version = Literal["go", "package"]
+T = TypeVar("T")
+
+
+class NatsServer:
+    """One server. Its address stays the same over `kill` and `start`. `extra` are further lines of its configuration."""
+
+    def __init__(self, version: Version, extra: str = "", **options: Any) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix=f"headrace-nats-{version}-"))
+        self._environment = os.environ | {"HEADRACE_BROKER_DATA": str(self._folder), "NATS_FROM": version, "NATS_EXTRA": extra}
+        self._guard = self._guarded()
+        self._options = options
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="nats of tests", daemon=True)
+        self._thread.start()
+        self._client: Any = None
+        self._takers: list[Any] = []
+        self.is_closed = False
+        self.address = self.start()
+
+    def start(self) -> str:
+        """Start it, wait until it answers, and return its address."""
+        address = self._run("start").strip()
+        self._client = self.call(_connect(address, self._options))
+        return address
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self._run("kill")
+        self.call(self._client.close())
+
+    def close(self) -> None:
+        """End it and remove its data."""
+        self.is_closed = True
+        self.call(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SECONDS)
+        self._loop.close()
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait(SECONDS)
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of a coroutine, which runs in the loop of this server's client."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(SECONDS)
+
+    @property
+    def port(self) -> int:
+        """The port of the server."""
+        return int(self.address.rpartition(":")[2])
+
+    def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer of JetStream's API."""
+        request = self._client.request(f"$JS.API.{subject}", b"" if body is None else json.dumps(body).encode(), timeout=10)
+        answer: dict[str, Any] = json.loads(self.call(request).data)
+        return answer
+
+    def create_stream(self, **config: Any) -> str:
+        """Create a stream of its own for all subjects below its name, and return the name."""
+        name = config.pop("name", None) or f"s{secrets.token_hex(6)}"
+        answer = self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "storage": "file"} | config)
+        assert "error" not in answer, answer["error"]
+        return str(name)
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream."""
+        self.api(f"STREAM.DELETE.{name}")
+
+    def send(self, subject: str, values: Sequence[bytes], headers: Mapping[str, str] | None = None) -> None:
+        """Send messages in their order, and wait until the server has stored them."""
+        self.call(self._send(subject, values, None if headers is None else dict(headers)))
+
+    def publish_raw(self, data: bytes) -> None:
+        """Send bytes of the protocol on a connection of their own, and wait until the server has read them."""
+        self.call(_raw(self.address, data))
+
+    async def take(self, stream: str, consumer: str) -> None:
+        """Ask for messages of a consumer on a connection of its own, and acknowledge none."""
+        taker = await _connect(self.address, self._options)
+        self._takers.append(taker)
+        inbox = taker.new_inbox()
+        await taker.subscribe(inbox)
+        for _ in range(3):
+            await taker.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", b'{"batch":2,"expires":30000000000}', reply=inbox)
+        await taker.flush()
+
+    async def end_takers(self) -> None:
+        """Close the connections of `take`."""
+        while self._takers:
+            await self._takers.pop().close()
+
+    async def _send(self, subject: str, values: Sequence[bytes], headers: dict[str, str] | None) -> None:
+        for start in range(0, len(values), 200):
+            part = values[start : start + 200]
+            answers = await asyncio.gather(*(self._client.request(subject, value, timeout=30, headers=headers) for value in part))
+            assert all(b'"seq"' in answer.data for answer in answers), [answer.data for answer in answers][:3]
+
+    def _run(self, command: str) -> str:
+        script = [str(SCRIPTS / "nats.sh"), command]
+        completed = subprocess.run(script, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
+
+    def _guarded(self) -> subprocess.Popen[bytes]:
+        """Start what ends the server and removes its data when this process has ended: it waits for the end of a pipe."""
+        script = ["/bin/sh", "-c", 'cat; "$0" kill; rm -rf "$1"', str(SCRIPTS / "nats.sh"), str(self._folder)]
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(script, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, env=self._environment)
+
+
+async def _connect(address: str, options: Mapping[str, Any]) -> Any:
+    from nats.aio.client import Client
+
+    client = Client()
+    await client.connect([f"nats://{address}"], allow_reconnect=False, max_reconnect_attempts=1, **options)
+    return client
+
+
+async def _raw(address: str, data: bytes) -> None:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b'CONNECT {"verbose":false,"headers":true}\r\n' + data + b"PING\r\n")
+    while b"PONG" not in await reader.readline():
+        pass
+    writer.close()
+    await writer.wait_closed()
+
+
+def require(version: Version) -> None:
+    """Skip the test, or fail it in CI, where the server or the client library is not installed."""
+    folder = Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers"))
+    missing = None
+    try:
+        import nats  # noqa: F401
+    except ImportError:
+        missing = "nats-py is not installed: run `make setup-dev`."
+    if version == "go" and not (folder / INSTALLED).exists():
+        missing = "nats is not installed: run `make setup-brokers`."
+    elif version == "package" and shutil.which("nats-server") is None:
+        missing = "Debian's nats-server is not installed: run `make setup-brokers`."
+    if missing is None:
+        return
+    if os.environ.get("HEADRACE_REQUIRE_BROKERS"):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@cache
+def shared(version: Version) -> NatsServer:
+    """Return the server that all tests of this process share. Skip the test where it is not installed."""
+    require(version)
+    server = NatsServer(version)
+    atexit.register(server.close)
+    return server
