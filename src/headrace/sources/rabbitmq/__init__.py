@@ -1,0 +1,1 @@
+"""Classic and quorum queues of RabbitMQ: consume, hold, acknowledge."""

@@ -1,0 +1,64 @@
+"""Errors of the client and the server as errors of Headrace: what failed, why, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from typing import Final
+
+from headrace.errors import HeadraceError, StreamError, UpstreamError
+
+_QUEUE_HINT: Final = "Create the queue, or correct its name or the virtual host of the connection. Headrace creates no queues."
+_PERMISSION_HINT: Final = "Allow the user to read the queue: rabbitmqctl set_permissions -p VHOST USER '' '' '^QUEUE$'"
+_LOGIN_HINT: Final = "Correct the login and password of the connection. The user guest connects from the server's own machine only."
+_VHOST_HINT: Final = "Create the virtual host, allow the user in it, or correct the path of the connection: amqp://host/vhost"
+_CERTIFICATE_HINT: Final = "Give the certificate authority of the server as cafile in the extra of the connection."
+_TIMEOUT_HINT: Final = "Find the trigger that holds the message, or raise consumer_timeout of the server."
+_UTF8_HINT: Final = "Remove the message from the queue, and correct its sender. The client library cannot read it."
+AWAY_HINT: Final = "Is the server running? Are host and port of the connection right, and amqps for a port with TLS?"
+
+REJECTED: Final = (
+    (re.compile(r"NOT_FOUND - no queue"), "the queue does not exist", _QUEUE_HINT),
+    (re.compile(r"Login was refused|user can only connect via localhost"), "the server refuses the login", _LOGIN_HINT),
+    (re.compile(r"Connection\.OpenOk|vhost .* not found|access to vhost"), "the server refuses the virtual host", _VHOST_HINT),
+    (re.compile(r"ACCESS_REFUSED - access to"), "the user has no permission", _PERMISSION_HINT),
+    (re.compile(r"RESOURCE_LOCKED"), "the queue belongs to another connection: it is exclusive", "Declare the queue without exclusive."),
+    (re.compile(r"NOT_IMPLEMENTED"), "the server does not support this", "Headrace reads classic and quorum queues, not streams."),
+)
+"""Messages of errors that another attempt does not change: what they mean, and what to do."""
+
+_NOT_UTF8: Final = re.compile(r"codec can't decode")
+_CONSUMER_TIMEOUT: Final = re.compile(r"delivery acknowledgement on channel .* timed out|consumer timeout")
+
+
+def described(what: str, error: BaseException) -> HeadraceError:
+    """Return the error of Headrace for an exception of the client. `what` names what failed."""
+    if isinstance(error, HeadraceError):
+        return error
+    text = error_text(error)
+    if _NOT_UTF8.search(text):
+        return StreamError(f"{what}: a message has a routing key or a name of a header that is not UTF-8.", hint=_UTF8_HINT)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return UpstreamError(f"{what}: the certificate of the server is not trusted: {text}.", hint=_CERTIFICATE_HINT)
+    for pattern, reason, hint in REJECTED:
+        if pattern.search(text):
+            return UpstreamError(f"{what}: {reason}: {text}.", hint=hint)
+    if _CONSUMER_TIMEOUT.search(text):
+        return StreamError(f"{what}: a message was not answered within the consumer timeout: {text}.", hint=_TIMEOUT_HINT)
+    if isinstance(error, OSError | TimeoutError | asyncio.CancelledError):
+        return StreamError(f"{what}: the server does not answer: {text}.", hint=AWAY_HINT)
+    return StreamError(f"{what}: {text}.")
+
+
+def is_in_use(error: BaseException) -> bool:
+    """Return whether the server refuses a consumer because another one is exclusive, or because the queue allows no exclusive one."""
+    return "in exclusive use" in error_text(error)
+
+
+def error_text(error: BaseException) -> str:
+    """Return the message of the server, or the class of an exception without one."""
+    if isinstance(error, TimeoutError) and not error.args:
+        return "no answer in time"
+    text = " ".join(str(part) for part in error.args if part not in (None, "")) or type(error).__name__
+    return " ".join(text.split()).rstrip(". ")

@@ -1,0 +1,107 @@
+"""Queues of RabbitMQ as an upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.errors import UpstreamError
+from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.rabbitmq.producer import Queues, RabbitProducer
+from headrace.triggers.upstream import Upstream
+
+MAX_NAME_BYTES: Final = 255
+MAX_QUEUES: Final = 1_000
+MAX_PREFETCH: Final = 65_535
+MAX_CONSUMER_TIMEOUT_SECONDS: Final = 604_800
+
+
+class RabbitMQ(Upstream):
+    """Queues of RabbitMQ, classic or quorum. A message becomes a raw event with its id, routing key, headers and timestamp.
+
+    A lane is a queue. Messages have no position. The id of a message is its property `message_id`, if the sender has set one.
+
+    Args:
+        queues: The name of a queue, or several names.
+        connection: The id of a connection of kind `amqp` or `amqps`, with address, credentials and virtual host.
+        decode: How a body becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
+            the JSON format of CloudEvents, `"debezium"` as the change event.
+        prefetch: The number of messages of each queue that the reader holds at most.
+        dead_letters: Whether a rejected message also goes to the dead-letter exchange of its queue. Without such an exchange, RabbitMQ
+            drops it. By default, it becomes a dead letter of Headrace only.
+        consumer_timeout: The consumer timeout of the server in seconds. A failed message is requeued after half of it.
+    """
+
+    def __init__(
+        self,
+        queues: str | Sequence[str],
+        *,
+        connection: str = "rabbitmq",
+        decode: Decoding = "json",
+        prefetch: int = 500,
+        dead_letters: bool = False,
+        consumer_timeout: int = 1_800,
+    ) -> None:
+        self._queues = _names(queues)
+        if decode not in DECODERS:
+            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join(DECODERS)}.")
+        if not isinstance(dead_letters, bool):
+            raise UpstreamError(f"Invalid dead_letters {dead_letters!r}.", hint="Give True or False.")
+        self._connection = _text(connection)
+        self._decode: Decoding = decode
+        self._prefetch = _whole("prefetch", prefetch, MAX_PREFETCH, "messages")
+        self._dead_letters = dead_letters
+        self._consumer_timeout = _whole("consumer_timeout", consumer_timeout, MAX_CONSUMER_TIMEOUT_SECONDS, "seconds")
+
+    def stream_key(self) -> str:
+        """Return `rabbitmq:` with the connection and the queues."""
+        return f"rabbitmq:{self._connection}/{','.join(self._queues)}"
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments as plain JSON."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "queues": list(self._queues),
+            "connection": self._connection,
+            "decode": self._decode,
+            "prefetch": self._prefetch,
+            "dead_letters": self._dead_letters,
+            "consumer_timeout": self._consumer_timeout,
+        }
+
+    def producer(self) -> RabbitProducer:
+        """Return a new producer. It connects in `open_stream`."""
+        queues = Queues(self._queues, self._connection, self._decode, self._prefetch, self._dead_letters, self._consumer_timeout)
+        producer = RabbitProducer(queues)
+        producer.upstream = self
+        return producer
+
+    @property
+    def event_type(self) -> str:
+        """The default type of an event from a message."""
+        return "headrace.rabbitmq.message"
+
+
+def _names(queues: str | Sequence[str]) -> tuple[str, ...]:
+    names = (queues,) if isinstance(queues, str) else tuple(queues)
+    if not names or len(names) > MAX_QUEUES:
+        raise UpstreamError(f"Invalid number of queues: {len(names)}.", hint=f"Name 1 to {MAX_QUEUES:,}.")
+    for name in names:
+        _check_name(name)
+    return tuple(sorted(set(names)))
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_NAME_BYTES:
+        raise UpstreamError(f"Invalid queue {name!r}.", hint=f"Give its name: a text of up to {MAX_NAME_BYTES} bytes.")
+
+
+def _text(connection: object) -> str:
+    if not isinstance(connection, str) or not connection:
+        raise UpstreamError(f"Invalid connection {connection!r}: it is not a text.")
+    return connection
+
+
+def _whole(name: str, value: object, high: int, unit: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= high:
+        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Give a whole number from 1 to {high:,} ({unit}).")
+    return value

@@ -1,0 +1,97 @@
+"""A queue of a test, with a connection and an upstream of its own, and the brokers for the contract suite."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from headrace.sources.rabbitmq.producer import RabbitProducer
+from headrace.sources.rabbitmq.upstream import RabbitMQ
+from headrace.testing.contract.broker import Broker
+from headrace.triggers.upstream import Upstream
+from support.processes.kafka import connection_variable
+from support.processes.rabbitmq import RabbitServer
+
+MAX_PREFETCH = 65_535
+
+
+class RabbitQueue:
+    """A queue of a server, by default a classic one."""
+
+    def __init__(self, server: RabbitServer, kind: str = "classic", **arguments: Any) -> None:
+        self.server = server
+        self.name = server.create_queue(kind, **arguments)
+        self.connection = f"rabbitmq_{secrets.token_hex(4)}"
+        self.set_connection(f"amqp://guest:guest@{server.address}/")
+
+    def set_connection(self, url: str) -> None:
+        """Set the connection."""
+        os.environ[connection_variable(self.connection)] = url
+
+    def send(self, bodies: Sequence[bytes], **properties: Any) -> None:
+        """Send messages."""
+        self.server.send(self.name, bodies, **properties)
+
+    def upstream(self, **arguments: Any) -> RabbitMQ:
+        """Return an upstream of the queue."""
+        arguments = {"connection": self.connection} | arguments
+        return RabbitMQ(arguments.pop("queues", self.name), **arguments)
+
+    def producer(self, **arguments: Any) -> RabbitProducer:
+        """Return a new producer of the queue."""
+        return self.upstream(**arguments).producer()
+
+    def ready(self) -> int:
+        """Return the number of messages that no reader holds."""
+        return self.server.ready(self.name)
+
+    def close(self) -> None:
+        """Delete the queue and drop the connection."""
+        os.environ.pop(connection_variable(self.connection), None)
+        self.server.delete_queue(self.name)
+
+
+MakeQueue = Callable[..., RabbitQueue]
+"""Creates a queue, by default a classic queue on the shared server."""
+
+
+class ClassicQueueBroker(Broker):
+    """Classic queues of its own, one for each lane."""
+
+    positions: ClassVar[bool] = False
+    progress: ClassVar[bool] = False
+    kind: ClassVar[str] = "classic"
+
+    def __init__(self, server: RabbitServer) -> None:
+        self._server = server
+        self._queues: dict[str, RabbitQueue] = {}
+        self._connection = f"rabbitmq_{secrets.token_hex(4)}"
+        os.environ[connection_variable(self._connection)] = f"amqp://guest:guest@{server.address}/"
+        for lane in "abcde":
+            self._queue(lane)
+
+    def send(self, lane: str, messages: Sequence[bytes]) -> None:
+        self._queue(lane).send(messages)
+
+    def upstream(self) -> Upstream:
+        names = [queue.name for queue in self._queues.values()]
+        return RabbitMQ(names, connection=self._connection, prefetch=MAX_PREFETCH)
+
+    def close(self) -> None:
+        del os.environ[connection_variable(self._connection)]
+        for queue in self._queues.values():
+            queue.close()
+
+    def _queue(self, lane: str) -> RabbitQueue:
+        if lane not in self._queues:
+            self._queues[lane] = RabbitQueue(self._server, self.kind)
+        return self._queues[lane]
+
+
+class QuorumQueueBroker(ClassicQueueBroker):
+    """Quorum queues of its own, one for each lane. What comes again is not in its place."""
+
+    ordered: ClassVar[bool] = False
+    kind: ClassVar[str] = "quorum"

@@ -1,0 +1,51 @@
+"""The upstream `RabbitMQ`, without a connection."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from headrace.errors import UpstreamError
+from headrace.sources.rabbitmq.upstream import RabbitMQ
+from headrace.triggers.upstream import load_upstream
+
+
+def test_the_queues_identify_the_stream_in_any_order() -> None:
+    assert RabbitMQ(["b", "a", "b"]).stream_key() == RabbitMQ(["a", "b"]).stream_key() == "rabbitmq:rabbitmq/a,b"
+    assert RabbitMQ("a", connection="other").stream_key() == "rabbitmq:other/a"
+
+
+def test_it_is_serialised_with_all_arguments() -> None:
+    upstream = RabbitMQ(["a", "b"], connection="c", decode="text", prefetch=7, dead_letters=True, consumer_timeout=60)
+    again = load_upstream(*upstream.serialize())
+    assert again.serialize() == upstream.serialize()
+    assert again.event_type == "headrace.rabbitmq.message"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"queues": ""}, "queue"),
+        ({"queues": []}, "number of queues"),
+        ({"queues": ["a", 3]}, "queue"),
+        ({"queues": "é" * 128}, "queue"),
+        ({"connection": ""}, "connection"),
+        ({"decode": "xml"}, "decode"),
+        ({"prefetch": 0}, "prefetch"),
+        ({"prefetch": 65_536}, "prefetch"),
+        ({"prefetch": True}, "prefetch"),
+        ({"dead_letters": "no"}, "dead_letters"),
+        ({"consumer_timeout": 0.5}, "consumer_timeout"),
+    ],
+)
+def test_an_invalid_argument_is_named_with_a_hint(arguments: dict[str, Any], name: str) -> None:
+    with pytest.raises(UpstreamError, match=f"^Invalid {name}"):
+        RabbitMQ(**({"queues": "a"} | arguments))
+
+
+def test_a_watch_needs_no_client_library() -> None:
+    code = "import sys; from headrace import RabbitMQ; RabbitMQ('a').producer(); sys.exit('aiormq' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
