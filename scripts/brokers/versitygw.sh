@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The Versity S3 gateway from Go's module proxy: buckets in a folder, with ETags and conditional writes. It needs Go 1.26 or newer for `setup`.
+# It has no notifications: tests send them to elasticmq.sh themselves.
+source "$(dirname "$0")/common.sh"
+VERSITYGW_VERSION=${VERSITYGW_VERSION:-v1.8.0}
+
+setup() {
+  local folder; folder=$(install_folder versitygw)
+  [ -x "$folder/versitygw" ] && return
+  need_program go "Install Go 1.26 or newer."
+  mkdir -p "$folder/part"
+  GOBIN="$folder/part" nice go install -p 2 "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW_VERSION"
+  mv "$folder/part/versitygw" "$folder/versitygw"
+  rmdir "$folder/part"
+}
+
+start() {
+  local folder port
+  [ -x "$(install_folder versitygw)/versitygw" ] || { echo "error: versitygw is not installed. Run: $0 setup" >&2; exit 3; }
+  folder=$(data_folder versitygw); port=$(choose_port "$folder" "${1:-}")
+  mkdir -p "$folder/buckets" "$folder/metadata"
+  # With the option --nometa there would be no ETags, and conditions would be ignored.
+  start_process versitygw "$(install_folder versitygw)/versitygw" --access test --secret testtest --port "127.0.0.1:$port" \
+    --region us-east-1 --quiet posix --sidecar "$folder/metadata" "$folder/buckets"
+  wait_for_port "$port" "$(process_id versitygw)" 20
+  echo "127.0.0.1:$port"
+}
+
+run_command versitygw "$@"

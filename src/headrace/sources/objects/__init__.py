@@ -1,0 +1,1 @@
+"""Objects of a bucket: list or be notified, read, record what is finished."""

@@ -1,0 +1,149 @@
+"""Notifications of S3 in a queue of SQS, read with the upstream `SQS`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+from urllib.parse import unquote_plus
+
+import msgspec
+import structlog
+
+from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
+from headrace.errors import HeadraceError, MalformedEvent
+from headrace.sources.objects.bucket import Bucket, Missing
+from headrace.sources.objects.location import Selection, StoredObject
+from headrace.sources.objects.tracker import TrackedObject, Tracker
+from headrace.sources.sqs.leases import Part
+from headrace.sources.sqs.producer import SqsProducer
+from headrace.triggers.raw_event import Message
+
+CREATED: Final = ("ObjectCreated:", "s3:ObjectCreated:")
+PROBLEM: Final = "notifications"
+_ANSWERED: Final = AdvanceOutcome(0, 0)
+_FAILED: Final = AdvanceOutcome(0, 1)
+
+log = structlog.get_logger(__name__)
+
+
+class _Bucket(msgspec.Struct):
+    name: str
+
+
+class _Object(msgspec.Struct):
+    key: str
+    size: int = 0
+    eTag: str = ""  # noqa: N815  # the name of S3
+    versionId: str | None = None  # noqa: N815
+
+
+class _S3(msgspec.Struct):
+    bucket: _Bucket
+    object: _Object
+
+
+class _Record(msgspec.Struct):
+    eventName: str  # noqa: N815
+    s3: _S3
+    eventTime: str | None = None  # noqa: N815
+
+
+_decode: Final = msgspec.json.Decoder(_Record).decode
+
+
+class Notifications:
+    """The notifications of one opening. A notification is deleted when its object is finished, or at once if it names none that is new."""
+
+    def __init__(self, producer: SqsProducer, bucket: Bucket, name: str, selection: Selection, tracker: Tracker) -> None:
+        self._producer = producer
+        self._bucket = bucket
+        self._name = name
+        self._selection = selection
+        self._tracker = tracker
+        self._stream = producer.open_stream()
+        self._deletions: set[asyncio.Task[None]] = set()
+        self._problems: dict[str, str] = {}
+
+    async def next(self) -> TrackedObject:
+        """Wait for the notification of a new object."""
+        async for message, part in self._stream:
+            try:
+                stored = await self._object(message)
+            except MalformedEvent as error:
+                if PROBLEM not in self._problems:
+                    log.warning("message without a notification of the bucket left in the queue", error=str(error))
+                self._problems[PROBLEM] = f"Messages stay in the queue: {error}"
+                self._answer_soon([part], _FAILED)
+                continue
+            tracked, waits = (None, False) if stored is None else self._tracker.notify(stored, part)
+            if not waits:
+                self._answer_soon([part], _ANSWERED)
+            if tracked is not None:
+                return tracked
+        raise AssertionError
+
+    async def delete(self, parts: Sequence[Part]) -> None:
+        """Delete the notifications of finished objects. Raises as `SqsProducer.advance` does."""
+        if parts:
+            await self._producer.advance([AdvanceItem(part, _ANSWERED) for part in parts])
+
+    def delete_soon(self, parts: Sequence[Part]) -> None:
+        """Delete the notifications of a missing object. If that fails, they come again."""
+        if parts:
+            self._answer_soon(parts, _ANSWERED)
+
+    def errors(self) -> Mapping[str, str]:
+        """Return what cannot be read now."""
+        return self._problems | dict(self._producer.get_errors())
+
+    async def aclose(self) -> None:
+        """Make all notifications visible whose object is not finished."""
+        if self._deletions:
+            await asyncio.wait(self._deletions)
+        try:
+            if hasattr(self._stream, "aclose"):
+                await self._stream.aclose()
+        finally:
+            await self._producer.aclose()
+
+    async def _object(self, message: Message) -> StoredObject | None:
+        """Return the object that a notification names, or None if the upstream does not read it. Raises `MalformedEvent`."""
+        if message.malformed is not None:
+            raise MalformedEvent(message.malformed)
+        try:
+            record = _decode(message.data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedEvent(f"The message is not a notification of S3: {error}.") from error
+        if record.s3.bucket.name != self._name:
+            raise MalformedEvent(f"The notification is of the bucket {record.s3.bucket.name!r}, not {self._name!r}.")
+        key = unquote_plus(record.s3.object.key, errors="surrogateescape")
+        if not record.eventName.startswith(CREATED) or not self._selection.has(key):
+            return None
+        described = record.s3.object
+        if described.eTag:
+            return StoredObject(key, described.eTag.strip('"'), described.size, _milliseconds(record.eventTime), described.versionId)
+        try:
+            return await self._bucket.head(key)
+        except Missing:
+            return None
+
+    def _answer_soon(self, parts: Sequence[Part], outcome: AdvanceOutcome) -> None:
+        task = asyncio.create_task(self._answer(parts, outcome), name="headrace notifications")
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+
+    async def _answer(self, parts: Sequence[Part], outcome: AdvanceOutcome) -> None:
+        try:
+            await self._producer.advance([AdvanceItem(part, outcome) for part in parts])
+        except HeadraceError as error:
+            # They stay invisible until the upstream closes, and come again then.
+            log.warning("notifications not deleted", notifications=len(parts), error=str(error))
+
+
+def _milliseconds(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000)
+    except ValueError:
+        return None

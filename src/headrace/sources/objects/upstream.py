@@ -1,0 +1,129 @@
+"""Objects of a bucket as an upstream."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Final
+
+from headrace.errors import UpstreamError
+from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.objects.location import STATE_FOLDER, Location, parse_location
+from headrace.sources.objects.producer import Description, ObjectProducer, ReadMode
+from headrace.sources.sqs.upstream import SQS
+from headrace.triggers.upstream import Upstream
+
+READ_MODES: Final = ("metadata", "lines")
+MIN_INTERVAL_SECONDS: Final = 0.1
+MAX_INTERVAL_SECONDS: Final = 86_400.0
+
+
+class ObjectStore(Upstream):
+    """The objects of a folder of a bucket, and of the folders in it. Objects are found by listings, by notifications, or by both.
+
+    With `read="metadata"`, each object is a raw event. With `read="lines"`, an object is a lane, and each line a raw event with the byte
+    offset as its position. Progress is stored in the bucket, so that another host can continue.
+
+    Args:
+        location: The folder, such as `s3://landing/orders`. Name the bucket alone to read all of it.
+        pattern: A glob pattern for the last part of the key.
+        read: `"metadata"` or `"lines"`.
+        decode: How a line becomes JSON: `"json"`, `"text"`, `"base64"`, `"cloudevents"`, `"debezium"`.
+        connection: The id of a connection of kind `s3` or `aws`, with region, credentials and, if needed, the address.
+        interval: The seconds between two listings, or None to read notifications only.
+        notifications: The queue that receives the notifications of the bucket, such as `SQS("landing", decode="s3")`.
+        state: The folder for the progress, by default `.headrace` in the folder that is read.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        pattern: str = "*",
+        read: ReadMode = "metadata",
+        decode: Decoding = "json",
+        connection: str = "s3",
+        interval: float | None = 30.0,
+        notifications: SQS | dict[str, Any] | None = None,
+        state: str | None = None,
+    ) -> None:
+        self._location = parse_location(location)
+        if "/" in _text("pattern", pattern):
+            raise UpstreamError(f"Invalid pattern {pattern!r}.", hint="Give a glob pattern for the last part of a key, such as '*.jsonl'.")
+        if read not in READ_MODES:
+            raise UpstreamError(f"Invalid read {read!r}.", hint=f"Use one of: {', '.join(READ_MODES)}.")
+        if decode not in DECODERS or (read == "metadata" and decode != "json"):
+            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f'With read="lines", use one of: {", ".join(DECODERS)}.')
+        _text("connection", connection)
+        self._pattern, self._read, self._decode, self._connection = pattern, read, decode, connection
+        self._notifications = SQS(**notifications) if isinstance(notifications, dict) else notifications
+        self._interval = _interval(interval, self._notifications)
+        self._state = None if state is None else parse_location(state)
+
+    def stream_key(self) -> str:
+        """Return `objects:` with the connection, the location, the pattern and what is read."""
+        return f"objects:{self._connection}/{self._location.url}/{self._pattern}#{self._read}"
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments as plain JSON."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "location": self._location.url,
+            "pattern": self._pattern,
+            "read": self._read,
+            "decode": self._decode,
+            "connection": self._connection,
+            "interval": self._interval,
+            "notifications": None if self._notifications is None else self._notifications.serialize()[1],
+            "state": None if self._state is None else self._state.url,
+        }
+
+    def producer(self) -> ObjectProducer:
+        """Return a new producer. It connects in `open_stream`."""
+        description = Description(
+            f"{self._location.url}/{self._pattern}#{self._read}",
+            self._location,
+            self._pattern,
+            self._state_location(),
+            self._read,
+            self._decode,
+            self._interval,
+            self._notifications,
+            self._connection,
+        )
+        producer = ObjectProducer(description)
+        producer.upstream = self
+        return producer
+
+    @property
+    def event_type(self) -> str:
+        """The default type of an event from an object or a line."""
+        return "headrace.objects.line" if self._read == "lines" else "headrace.objects.object"
+
+    def _state_location(self) -> Location:
+        """Return the folder of the state: one for each pattern and mode, so that upstreams of one folder do not share it."""
+        base = self._state or self._location._replace(prefix=f"{self._location.prefix}{STATE_FOLDER}/")
+        digest = blake2b(f"{self._location.url}/{self._pattern}#{self._read}".encode(), digest_size=8).hexdigest()
+        return base._replace(prefix=f"{base.prefix}{digest}/")
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
+    return value
+
+
+def _interval(interval: object, notifications: object) -> float | None:
+    if notifications is not None and not isinstance(notifications, SQS):
+        raise UpstreamError(f"Invalid notifications {notifications!r}.", hint='Give a queue: SQS("landing", decode="s3").')
+    if notifications is not None and notifications.serialize()[1]["decode"][-1] != "s3":
+        raise UpstreamError(
+            "The queue of the notifications does not decode them.", hint='Write SQS(…, decode="s3") or decode=("sns", "s3").'
+        )
+    if interval is None:
+        if notifications is None:
+            raise UpstreamError("Neither listings nor notifications are given.", hint="Give an interval, or notifications=SQS(…), or both.")
+        return None
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or not MIN_INTERVAL_SECONDS <= interval <= MAX_INTERVAL_SECONDS:
+        raise UpstreamError(
+            f"Invalid interval {interval!r}.", hint=f"Give {MIN_INTERVAL_SECONDS:g} to {MAX_INTERVAL_SECONDS:g} seconds, or None."
+        )
+    return float(interval)

@@ -1,0 +1,18 @@
+"""Lines of objects fulfil the contract of sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.testing import Broker, SourceContract
+from support.processes.versitygw import shared
+from support.sources.objects import BucketBroker
+
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects")]
+
+
+class TestLinesOfObjects(SourceContract):
+    def make_broker(self, folder: Path) -> Broker:
+        return BucketBroker(shared())

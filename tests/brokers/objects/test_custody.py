@@ -1,0 +1,120 @@
+"""Objects through real processes: triggerers and the server that are killed, and the audit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.processes.deployment import Deployment, until
+from support.processes.kafka import connection_variable
+from support.processes.versitygw import VersityGateway
+from support.sources.objects import TestBucket
+
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects"), pytest.mark.timeout(300)]
+
+PROJECT = """
+from headrace import ObjectStore, Project
+
+project = Project("shop")
+project.watch("orders", ObjectStore({url!r}, connection={connection!r}, read={read!r}, interval=0.2))
+"""
+OBJECTS = 40
+LINES = 25
+
+
+@pytest.fixture
+def own_bucket(own_server: VersityGateway) -> Iterator[TestBucket]:
+    bucket = TestBucket(own_server)
+    yield bucket
+    bucket.close()
+
+
+def new_deployment(folder: Path, bucket: TestBucket) -> Deployment:
+    deployment = Deployment(folder)
+    variable = connection_variable(bucket.connection)
+    deployment._environment[variable] = os.environ[variable]
+    return deployment
+
+
+def count(deployment: Deployment) -> int:
+    return int(deployment.rows("SELECT count(*) FROM events")[0][0])
+
+
+def has_more(deployment: Deployment, events: int) -> bool:
+    return count(deployment) > events
+
+
+def state_of(bucket: TestBucket) -> Any:
+    """Return the head, or an empty one before the first opening."""
+    heads = [key for key in bucket.state_keys() if key.endswith("head.json")]
+    if not heads:
+        return {"open": [], "recent": ""}
+    (head,) = heads
+    return json.loads(bucket.server.client.get_object(Bucket=bucket.name, Key=head)["Body"].read())
+
+
+def audit(deployment: Deployment) -> Any:
+    (stream,) = json.loads(deployment.cli("audit", "--json").stdout)["streams"]
+    return stream
+
+
+@pytest.mark.parametrize(("read", "each"), [("metadata", 1), ("lines", LINES)])
+def test_killed_triggerers_store_each_message_once_and_the_audit_balances(tmp_path: Path, bucket: TestBucket, read: str, each: int) -> None:
+    with new_deployment(tmp_path, bucket) as deployment:
+        path = deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read=read))
+        for part in range(3):
+            for number in range(OBJECTS):
+                # The keys of later parts sort before those of earlier ones.
+                bucket.put(
+                    f"{9 - part}/{number:03}.jsonl", [b'{"part":%d,"object":%d,"line":%d}' % (part, number, n) for n in range(LINES)]
+                )
+            before = count(deployment)
+            triggerer = deployment.triggerer(path)
+            until(partial(has_more, deployment, before), "raw events of this reader are stored")
+            triggerer.kill()
+        deployment.triggerer(path)
+        until(lambda: count(deployment) == 3 * OBJECTS * each, "all raw events are stored")
+        until(lambda: not state_of(bucket)["open"], "all objects are finished")
+        stream = audit(deployment)
+        assert stream["problems"] == []
+        assert all(trigger["balanced"] for trigger in stream["triggers"])
+        assert count(deployment) == 3 * OBJECTS * each
+
+
+def test_a_server_that_is_killed_and_started_again_loses_and_repeats_nothing(tmp_path: Path, own_bucket: TestBucket) -> None:
+    bucket, server = own_bucket, own_bucket.server
+    with new_deployment(tmp_path, bucket) as deployment:
+        path = deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read="lines"))
+        deployment.triggerer(path)
+        for part in range(3):
+            before = count(deployment)
+            for number in range(OBJECTS):
+                bucket.put(
+                    f"{9 - part}/{number:03}.jsonl", [b'{"part":%d,"object":%d,"line":%d}' % (part, number, n) for n in range(LINES)]
+                )
+            until(partial(has_more, deployment, before), "raw events are stored")
+            server.kill()
+            server.start()
+        until(lambda: count(deployment) == 3 * OBJECTS * LINES, "all raw events are stored")
+        until(lambda: not state_of(bucket)["open"], "all objects are finished")
+        stream = audit(deployment)
+        assert stream["problems"] == []
+        assert all(trigger["balanced"] for trigger in stream["triggers"])
+
+
+def test_another_database_is_refused(tmp_path: Path, bucket: TestBucket) -> None:
+    bucket.put("a.jsonl", [b"1"])
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with new_deployment(tmp_path / name, bucket) as deployment:
+            deployment.triggerer(deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read="lines")))
+            if name == "one":
+                until(lambda: len(state_of(bucket)["recent"]) > 0, "the object is finished")
+            else:
+                until(lambda: "it has another database" in deployment.cli("status", "--json").stdout, "the other database is named")

@@ -1,0 +1,65 @@
+"""The Versity S3 gateway, a server with the protocol of Amazon S3, on loopback, for tests with the mark `brokers`."""
+
+from __future__ import annotations
+
+import atexit
+import secrets
+from functools import cache
+from typing import Any
+
+from support.processes.broker_server import BrokerServer, require_server
+
+INSTALLED = "versitygw/versitygw"
+
+
+class VersityGateway(BrokerServer):
+    """One server. Its objects stay the same over `kill` and `start`."""
+
+    def __init__(self) -> None:
+        import botocore.config
+        import botocore.session
+
+        super().__init__("versitygw")
+        self.client: Any = botocore.session.get_session().create_client(
+            "s3",
+            region_name="us-east-1",
+            endpoint_url=f"http://{self.address}",
+            aws_access_key_id="test",
+            aws_secret_access_key="testtest",
+            config=botocore.config.Config(retries={"total_max_attempts": 5}, s3={"addressing_style": "path"}),
+        )
+
+    def close(self) -> None:
+        self.client.close()
+        super().close()
+
+    def create_bucket(self) -> str:
+        """Create a bucket of its own, and return its name."""
+        name = f"bucket-{secrets.token_hex(6)}"
+        self.client.create_bucket(Bucket=name)
+        return name
+
+    def keys(self, bucket: str, prefix: str = "") -> list[str]:
+        """Return the keys of a bucket."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        return [one["Key"] for page in pages for one in page.get("Contents", ())]
+
+    def delete_bucket(self, bucket: str) -> None:
+        """Delete a bucket with its objects."""
+        for key in self.keys(bucket):
+            self.client.delete_object(Bucket=bucket, Key=key)
+        self.client.delete_bucket(Bucket=bucket)
+
+
+def require() -> None:
+    """Skip the test, or fail it in CI, where the server or the client library is not installed."""
+    require_server("versitygw", INSTALLED, library="aiobotocore")
+
+
+@cache
+def shared() -> VersityGateway:
+    """Return the server that all tests of this process share. Skip the test where it is not installed."""
+    require()
+    server = VersityGateway()
+    atexit.register(server.close)
+    return server
