@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,9 +29,16 @@ test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos,
 	@$(PYTEST) -m "not ($(QUICK))"
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka through Maven, kfake through Go
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ and Apicurio through Maven, kfake, NATS and versitygw through Go
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
+	@scripts/brokers/elasticmq.sh setup
+	@scripts/brokers/apicurio.sh setup
+	@scripts/brokers/versitygw.sh setup
+	@scripts/brokers/postgresql.sh setup
+	@scripts/brokers/nats.sh setup
+	@scripts/brokers/rabbitmq.sh setup
+	@scripts/brokers/redis.sh setup
 
 test-brokers: setup-brokers ## run the tests on real brokers
 	@HEADRACE_REQUIRE_BROKERS=1 $(BIN)/pytest -q -n 2 --dist loadgroup -m brokers
@@ -43,6 +50,8 @@ check: setup-dev ## check types, style, words, layout, import contracts, referen
 
 check-types:
 	@$(BIN)/mypy
+	@$(BIN)/mypy examples/postgres-outbox/*.py
+	@$(BIN)/mypy examples/s3-landing/*.py
 
 check-style:
 	@$(BIN)/ruff format --check --quiet .
@@ -124,9 +133,15 @@ bench-ordering: setup-dev .venv-bench-prefect/.set-up ## compare causal ordering
 example-kafka: setup-dev ## run examples/kafka-orders on a Kafka server of its own: rows of a table from the messages of a topic
 	@$(BIN)/python examples/kafka-orders/run.py
 
+example-s3: setup-dev ## run examples/s3-landing on an S3 server of its own: rows of a table from objects of a bucket
+	@$(BIN)/python examples/s3-landing/run.py
+
+example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL server of its own: rows of a table from an outbox
+	@$(BIN)/python examples/postgres-outbox/run.py
+
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra delta --extra kafka
+DEV_EXTRAS := $(EXTRAS) --extra delta --extra kafka --extra sqs --extra objects --extra redis --extra nats --extra rabbitmq --extra schema-registry
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock

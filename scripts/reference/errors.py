@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Iterator
 
 from headrace import errors
-from headrace.api.http.problems import PROBLEM_TYPES
 from headrace.errors import HeadraceError
-from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX
+from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX, PROBLEM_TYPES
 
 PAGE = "errors.md"
 

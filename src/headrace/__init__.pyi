@@ -14,10 +14,17 @@ from headrace.errors import EventArrivedEarly as EventArrivedEarly
 from headrace.project import Project as Project
 from headrace.project import load_project as load_project
 from headrace.sources.directory.upstream import Directory as Directory
+from headrace.sources.http.upstream import Http as Http
 from headrace.sources.kafka.upstream import Kafka as Kafka
 from headrace.sources.memory.upstream import Memory as Memory
+from headrace.sources.nats.upstream import Nats as Nats
+from headrace.sources.objects.upstream import ObjectStore as ObjectStore
+from headrace.sources.postgres.upstream import Postgres as Postgres
 from headrace.sources.queue.upstream import Queue as Queue
 from headrace.sources.queue.writer import QueueWriter as QueueWriter
+from headrace.sources.rabbitmq.upstream import RabbitMQ as RabbitMQ
+from headrace.sources.redis.upstream import RedisStreams as RedisStreams
+from headrace.sources.sqs.upstream import SQS as SQS
 from headrace.streams.manager import SharedStreamManager as SharedStreamManager
 from headrace.tasks.deferral import TaskDeferred as TaskDeferred
 from headrace.tasks.deferral import TaskSkipped as TaskSkipped

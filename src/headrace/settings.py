@@ -29,11 +29,11 @@ MAX_DAYS = 36_525.0
 MAX_SECONDS = MAX_DAYS * 86_400  # a century, so that times in microseconds fit in 64 bits
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
-PROCESSES: Final = ("api", "triggerer", "pipeline", "worker", "replay", "commands")
+PROCESSES: Final = ("api", "triggerer", "pipeline", "worker", "receiver", "replay", "commands")
 """Readers of a setting. `headrace standalone` passes all settings to its processes; `commands` are all other commands."""
 
 ALL: Final = PROCESSES
-CLIENTS: Final = ("triggerer", "pipeline", "worker", "replay", "commands")
+CLIENTS: Final = ("triggerer", "pipeline", "worker", "receiver", "replay", "commands")
 PROJECT: Final = CLIENTS
 SPARK: Final = ("pipeline", "worker", "replay")
 
@@ -104,8 +104,14 @@ class Settings(BaseSettings):
         ge=0,
         le=MAX_SECONDS,
     )
-    api_timeout: float = _setting(30.0, "Seconds in which the API server must answer a triggerer", ("triggerer",), gt=0, le=MAX_SECONDS)
+    api_timeout: float = _setting(
+        30.0, "Seconds in which the API server must answer a triggerer or receiver", ("triggerer", "receiver"), gt=0, le=MAX_SECONDS
+    )
     job_timeout: float = _setting(30.0, "Seconds without a heartbeat after which a job is lost", ("api",), gt=0, le=MAX_SECONDS)
+    receiver_host: str = _setting("127.0.0.1", "Address on which the receiver of HTTP requests listens", ("receiver",))
+    receiver_port: int = _setting(
+        8643, "Port on which the receiver of HTTP requests listens. 0 selects a free port", ("receiver",), ge=0, le=65535
+    )
     max_triggers: int = _setting(20_000, "Maximum number of triggers of a triggerer", ("triggerer",), gt=0)
     queues: str = _setting("default", "Comma-separated queues whose triggers a triggerer runs", ("triggerer",))
     stuck_timeout: float = _setting(

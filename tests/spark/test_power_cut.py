@@ -53,6 +53,7 @@ def die_at_sync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(os, "fsync", dying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ParquetSink, DeltaSink], ids=["parquet", "delta"])
 def test_a_reported_run_survives_a_power_cut(kind: Sink, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [spark.sql("SELECT 1 AS n, 'a' AS text"), spark.sql("SELECT 2 AS n, 'b' AS text")]

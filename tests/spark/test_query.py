@@ -48,6 +48,7 @@ def in_order(rows: list[dict[str, object]]) -> bool:
     return all(row["follows"] is None or place[row["follows"]] < row["position"] for row in rows)  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_shuffled_and_duplicated_events_are_handled_once_and_in_order(api: Api, home: Path, spark: SparkSession) -> None:
     ids = api.triggers("legs.a", "legs.b")
     feed = chains(40, 10, *ids.values())
@@ -158,6 +159,7 @@ def test_a_slow_or_retrying_pipeline_does_not_delay_others(api: Api, home: Path,
     assert sorted(report.events for report in api.runs() if report.pipeline == "slow") == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_only_the_event_that_fails_a_pipeline_becomes_a_dead_letter(api: Api, home: Path, spark: SparkSession) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)

@@ -106,6 +106,7 @@ def test_a_heartbeat_stops_the_process_after_the_end_of_its_job(api: Api) -> Non
     assert heart.failure is not None
 
 
+@pytest.mark.slow
 def test_heartbeats_continue_during_downtime_of_the_api_server(home: Path) -> None:
     stop = threading.Event()
     with running_api(home) as first:

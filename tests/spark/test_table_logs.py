@@ -23,6 +23,7 @@ from support.processes.store import Holder
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["reset", "trim"])
 def test_a_driver_of_a_restored_database_is_refused_until_the_tables_match(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """Store 13. Each way of the guide goes on, with each row once."""

@@ -36,5 +36,6 @@ def test_the_deployment_of_the_guide_passes_its_test(tmp_path: Path) -> None:
     run(tmp_path, "testing.md", "conftest.py", "test_deployment.py")
 
 
+@pytest.mark.slow
 def test_the_trigger_of_the_guide_passes_its_test(tmp_path: Path) -> None:
     run(tmp_path, "triggers.md", "my_triggers.py", "project.py", "test_my_triggers.py")

@@ -17,6 +17,7 @@ MODULES = {
     "triggerer": ["triggerer", "runner", "common", "project"],
     "pipeline": ["pipeline", "common", "project"],
     "worker": ["worker", "common", "project"],
+    "receiver": ["receiver", "project"],
 }
 
 

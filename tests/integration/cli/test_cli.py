@@ -105,12 +105,28 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["standalone", "api", "triggerer", "pipeline", "worker", "demo", "init", "status", "events", "runs", "task-runs", "triggers", "logs"],
+    [
+        "standalone",
+        "api",
+        "triggerer",
+        "pipeline",
+        "worker",
+        "receive",
+        "demo",
+        "init",
+        "status",
+        "events",
+        "runs",
+        "task-runs",
+        "triggers",
+        "logs",
+    ],
 )
 def test_every_command_has_help(tmp_path: Path, command: str) -> None:
     check(headrace(command, "--help", cwd=tmp_path), 0, "Usage:")
 
 
+@pytest.mark.slow
 def test_a_replay_with_invalid_inputs_is_an_error(tmp_path: Path) -> None:
     check(headrace("replay", "--home", "home", cwd=tmp_path), 2, "Name either files and folders to replay", "--log")
     check(headrace("replay", "legs", "--log", "--home", "home", cwd=tmp_path), 2, "Name either files and folders to replay")

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from cryptography.fernet import Fernet
 
 from headrace.wire.secrets import CreatedToken, TokenList
-from support.processes.command_line import CommandResult, headrace
-from support.processes.execution_api import KEY, Api, serving
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("api")) as running:
-        yield running
-
-
-def run(api: Api, *arguments: str, given: str = "", key: str = KEY) -> CommandResult:
-    environment = {"HEADRACE_API_URL": api.url, "HEADRACE_KEY": key, "HEADRACE_HOME": "/nonexistent"}
-    return headrace(*arguments, cwd=Path.cwd(), text=given, **environment)
+from support.processes.execution_api import Api
 
 
 @pytest.mark.parametrize(
@@ -37,7 +22,7 @@ def run(api: Api, *arguments: str, given: str = "", key: str = KEY) -> CommandRe
     ],
 )
 def test_errors_do_not_contain_the_secret(api: Api, arguments: list[str], given: str, says: str) -> None:
-    refused = run(api, *arguments, given=given)
+    refused = api.run(*arguments, given=given)
     assert refused.returncode in (1, 2)
     assert says in refused.stderr.replace("\n", " ")
     assert "swordfish" not in refused.stdout + refused.stderr
@@ -45,25 +30,25 @@ def test_errors_do_not_contain_the_secret(api: Api, arguments: list[str], given:
 
 
 def test_setting_a_variable_needs_the_deployment_key(api: Api) -> None:
-    refused = run(api, "variables", "set", "x", given="swordfish", key="")
+    refused = api.run("variables", "set", "x", given="swordfish", key="")
     assert (refused.returncode, "HEADRACE_KEY" in refused.stderr) == (2, True)
-    wrong = run(api, "variables", "set", "x", given="swordfish", key="wrong")
+    wrong = api.run("variables", "set", "x", given="swordfish", key="wrong")
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (1, False)
 
 
 def test_a_new_key_is_a_fernet_key(api: Api) -> None:
-    Fernet(run(api, "secrets", "new-key").stdout.strip())
+    Fernet(api.run("secrets", "new-key").stdout.strip())
 
 
 @pytest.mark.slow
 def test_a_token_is_created_listed_and_revoked(api: Api) -> None:
-    made = run(api, "tokens", "create", "--scope", "admin", "--name", "ada", "--json")
+    made = api.run("tokens", "create", "--scope", "admin", "--name", "ada", "--json")
     found = CreatedToken.model_validate_json(made.stdout)
-    listed = TokenList.model_validate_json(run(api, "tokens", "list", "--json").stdout)
+    listed = TokenList.model_validate_json(api.run("tokens", "list", "--json").stdout)
     assert [(one.id, one.name, one.revoked) for one in listed.tokens] == [(found.id, "ada", None)]
-    assert run(api, "variables", "set", "x", given="1", key=found.token).returncode == 0
-    assert "is revoked" in run(api, "tokens", "revoke", found.id).stdout
-    refused = run(api, "variables", "set", "x", given="1", key=found.token)
+    assert api.run("variables", "set", "x", given="1", key=found.token).returncode == 0
+    assert "is revoked" in api.run("tokens", "revoke", found.id).stdout
+    refused = api.run("variables", "set", "x", given="1", key=found.token)
     assert (refused.returncode, "was taken back" in refused.stderr) == (1, True)
-    assert " ago" in run(api, "tokens", "list").stdout
-    assert run(api, "tokens", "revoke", "nothing").returncode == 1
+    assert " ago" in api.run("tokens", "list").stdout
+    assert api.run("tokens", "revoke", "nothing").returncode == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from typer.testing import CliRunner
 
@@ -14,17 +12,11 @@ from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.scopes import ScopeList
 from headrace.wire.webhooks import DeliveryList, WebhookList
 from support.pipelines.plans import store_next
-from support.processes.execution_api import KEY, Api, serving
+from support.processes.execution_api import KEY, Api
 from support.processes.store import declaration, event, holder, registration
 
-SECRET = "swordfish swordfish"
+SECRET = "whsec_swordfish+swordfish+swordfish+swordfish="
 URL = "https://billing.example/events"
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with serving(tmp_path_factory.mktemp("api")) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +70,7 @@ def test_a_type_that_matches_no_event_causes_a_note(api: Api) -> None:
     ("words", "given", "kind", "says"),
     [
         (["add", "x", "billing.example"], SECRET, UsageError, "url: String should match"),
-        (["add", "x", URL], "swordfish", UsageError, "secret: String should have at least 16"),
+        (["add", "x", URL], "swordfish", UsageError, "The secret is not one of Standard Webhooks"),
         (["add", "x", URL], "", UsageError, "There is no secret"),
         (["add", "x", URL, "--timeout", "0"], SECRET, UsageError, "timeout: Input should be greater than 0"),
         (["add", "x", URL, "--type", ""], SECRET, UsageError, "types.0: String should have at least 1"),
@@ -90,6 +82,13 @@ def test_errors_do_not_contain_the_secret(words: list[str], given: str, kind: ty
     with pytest.raises(kind, match=says) as refused:
         headrace("webhooks", *words, given=given)
     assert "swordfish" not in f"{refused.value} {refused.value.hint}"
+
+
+def test_a_new_secret_is_accepted_and_differs_from_others() -> None:
+    first, second = (headrace("webhooks", "new-secret").strip() for _ in range(2))
+    assert first != second
+    headrace("webhooks", "add", "fresh", URL, given=first)
+    headrace("webhooks", "remove", "fresh")
 
 
 def test_changes_need_the_deployment_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def values(unit: Path, name: str) -> list[str]:
 
 
 def test_there_is_a_unit_for_each_process() -> None:
-    assert [unit.stem.removeprefix("headrace-") for unit in UNITS] == ["api", "pipeline", "triggerer", "worker"]
+    assert [unit.stem.removeprefix("headrace-") for unit in UNITS] == ["api", "pipeline", "receive", "triggerer", "worker"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import headrace
-from headrace.api.http.problems import PROBLEM_TYPES
+from headrace.wire.problem import PROBLEM_TYPES
 
 ERRORS = {"Fenced", "ApiRefused", "ApiError"}
 
@@ -29,7 +29,7 @@ def _raised() -> Iterator[tuple[str, int]]:
 
 def _of_call(name: str, call: ast.Call) -> Iterator[tuple[str, int]]:
     values = [value.value for value in call.args[:2] if isinstance(value, ast.Constant)]
-    if name in {"Refusal", "problem"} and len(values) == 2 and isinstance(values[0], int):
+    if name in {"Refusal", "RequestRejected", "problem"} and len(values) == 2 and isinstance(values[0], int):
         yield str(values[1]), values[0]
     named = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
     if name in ERRORS and isinstance(named.get("status"), int) and named.get("problem") is not None:

@@ -14,12 +14,13 @@ import httpx
 import uvicorn
 
 from headrace.api.app import create_app
+from headrace.api.http.bounded_http import BoundedHttp
 from headrace.api.middleware.access_control import NetworkExposure
 from headrace.api.middleware.rate_limit import Bucket, RatePolicy
-from headrace.api.server import BoundedHttp
 from headrace.store import Liveness, Store, open_store
 from headrace.store.keyring import Keyring
 from headrace.wire.base import API_VERSION, VERSION_HEADER
+from support.processes.command_line import CommandResult, headrace
 from support.processes.store import TurnedClock, database_url
 
 KEY = "a deployment key for tests"
@@ -53,6 +54,10 @@ class Api:
     ) -> httpx.Response:
         sent = {VERSION_HEADER: API_VERSION} | ({"Authorization": f"Bearer {token}"} if token else {}) | (headers or {})
         return self.http.request(method, path, headers=sent, **other)
+
+    def run(self, *arguments: str, given: str = "", key: str = KEY) -> CommandResult:
+        """Run `headrace` as a user of this server, with `given` as its standard input."""
+        return headrace(*arguments, cwd=Path.cwd(), text=given, HEADRACE_API_URL=self.url, HEADRACE_KEY=key, HEADRACE_HOME="/nonexistent")
 
 
 @contextmanager

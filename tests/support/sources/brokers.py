@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar
+from zlib import crc32
 
+import httpx
 import msgspec
 
 from headrace.sources.directory.upstream import Directory
+from headrace.sources.http.upstream import Http
 from headrace.sources.kafka.upstream import Kafka
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.queue.upstream import Queue
@@ -18,6 +25,28 @@ from headrace.sources.queue.writer import QueueWriter
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
 from support.processes.kafka import KafkaServer, connection_variable
+from support.processes.receiver import Receiver
+
+ENDPOINTS = 100
+"""Endpoints of the shared receiver: more than the contract suite has tests."""
+LANES = next(
+    number
+    for number in range(25, 10_000)
+    if len({crc32(name.encode()) % number for name in (*"abcde", *(f"lane{one:02}" for one in range(20)))}) == 25
+)
+"""A number of lanes in which each lane that the contract suite names is apart."""
+
+
+@cache
+def shared_receiver() -> Receiver:
+    """Return the receiver that the tests of this process share."""
+    folder = TemporaryDirectory()
+    endpoint = f"Http(f'orders{{i}}', verify='none', lanes={LANES}, key='@.headers.x-lane', headers=['X-Lane'], folder='in')"
+    receiver = Receiver(Path(folder.name), f"*({endpoint} for i in range({ENDPOINTS}))", {})
+    receiver.start()
+    atexit.register(folder.cleanup)
+    atexit.register(receiver.stop, signal.SIGKILL)
+    return receiver
 
 
 class FolderBroker(Broker):
@@ -57,6 +86,28 @@ class QueueBroker(Broker):
 
     def close(self) -> None:
         self._writer.__exit__(None, None, None)
+
+
+class HttpBroker(Broker):
+    """An endpoint of its own of a shared receiver. The sender names the key of a request in a header; each key has a lane of its own."""
+
+    _numbers: ClassVar[Iterator[int]] = iter(range(ENDPOINTS))
+
+    def __init__(self) -> None:
+        self._receiver = shared_receiver()
+        self._name = f"orders{next(self._numbers)}"
+        self._client = httpx.Client(trust_env=False, timeout=60)
+
+    def send(self, lane: str, messages: Sequence[bytes]) -> None:
+        headers = {"Content-Type": "application/x-ndjson", "X-Lane": lane}
+        response = self._client.post(f"{self._receiver.url}/hooks/{self._name}", content=b"\n".join(messages), headers=headers)
+        assert response.status_code == 202, response.text
+
+    def upstream(self) -> Upstream:
+        return Http(self._name, verify="none", lanes=LANES, folder=self._receiver.folder / "in")
+
+    def close(self) -> None:
+        self._client.close()
 
 
 class MemoryBroker(Broker):

@@ -19,7 +19,7 @@ STREAM = "folder"
 LANE = "a.jsonl"
 
 
-def spill(position: int | None, *triggers: int, raw: str | None = None, lane: str = LANE) -> SpillItem:
+def spill(position: int, *triggers: int, raw: str | None = None, lane: str = LANE) -> SpillItem:
     text = f'{{"n": {position}}}' if raw is None else raw
     return SpillItem(stream=STREAM, lane=lane, position=position, raw=text, triggers=list(triggers) or [1])
 

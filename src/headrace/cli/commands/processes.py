@@ -23,6 +23,8 @@ from headrace.cli.options import (
     Port,
     Project,
     Queues,
+    ReceiverHost,
+    ReceiverPort,
     Tables,
     first_event,
     spark_conf,
@@ -45,6 +47,16 @@ PIPELINE_EPILOG: Final = """Examples:
 The executors get this package and the modules beside the project file; docs/guides/clusters.md says what else they need."""
 
 
+RECEIVE_EPILOG: Final = """Examples:
+
+[bold]headrace receive --project project.py[/bold]   POST http://127.0.0.1:8643/hooks/NAME for each Http upstream
+
+[bold]headrace receive --project project.py --host 0.0.0.0 --port 8080[/bold]   behind a proxy with TLS
+
+[bold]curl -d '{"id": 1}' -H 'Content-Type: application/json' -H 'Authorization: Bearer TOKEN' http://127.0.0.1:8643/hooks/orders[/bold]
+
+The guide docs/guides/http.md has the schemes of senders, limits and statuses."""
+
 Migrate = Annotated[bool, typer.Option("--migrate", help="Upgrade an older database to the schema of this version first.")]
 DiscardSecrets = Annotated[
     bool, typer.Option("--discard-secrets", help="Start without the lost encryption key. Secrets under that key become unreadable.")
@@ -66,6 +78,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("worker", rich_help_panel=panel, epilog="Example: [bold]headrace worker --project project.py --concurrency 2[/bold]")(
         worker
     )
+    app.command("receive", rich_help_panel=panel, epilog=RECEIVE_EPILOG)(receive)
     app.command("runner", hidden=True)(runner)
     app.command("trigger-process", hidden=True)(trigger_process)
 
@@ -200,3 +213,20 @@ def worker(
     set_up_logging(settings, targets=[run_target])
     hold_lifeline()
     run_worker(settings)
+
+
+def receive(
+    project: Project = None, home: Home = None, host: ReceiverHost = None, port: ReceiverPort = None, api_url: ApiUrl = None
+) -> None:
+    """Accept requests over HTTP for the Http upstreams of a project.
+
+    A request is answered with 202 once its messages are on the disk. It is accepted without the API server too.
+    """
+    import uvloop
+
+    from headrace.wiring.receiver import run_receiver
+
+    settings = read_settings(project=project, home=home, receiver_host=host, receiver_port=port, api_url=api_url).with_key()
+    set_up_logging(settings)
+    hold_lifeline()
+    uvloop.run(run_receiver(settings))

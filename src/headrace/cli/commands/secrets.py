@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rich.markup import escape
 
 from headrace.cli.console import err, out
-from headrace.cli.credentials import for_changing, for_looking
+from headrace.cli.credentials import deployment_key, for_changing, for_looking
 from headrace.cli.groups import SECRETS, command_group, examples
 from headrace.cli.options import ApiUrl, AsJson, Home
 from headrace.cli.rendering import Cell, Column, Columns, ago, long, problem, render, render_facts
@@ -169,6 +169,16 @@ def set_connection(id: Name, value: Value = None, description: Description = Non
     with SecretsClient(settings.url) as client:
         client.set_connection(id, request, key=key)
     out.print(f"[bold green]✓[/] connection {escape(id)} is stored. Running jobs read it within a minute.")
+
+
+@connections.command("test", epilog=examples("headrace connections test kafka"))
+def probe(id: Name, api_url: ApiUrl = None, home: Home = None) -> None:
+    """Connect once from this machine, as a running job would, and describe the system. It changes nothing there."""
+    from headrace.wiring.connection_probe import probe_stored_connection  # here, since it imports client libraries
+
+    settings = read_settings(api_url=api_url, home=home)
+    described = probe_stored_connection(settings.model_copy(update={"key": deployment_key(settings)}), id)
+    out.print(f"[bold green]✓[/] connection {escape(id)}: {escape(described)}")
 
 
 @variables.command("set", epilog=SET_VARIABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from headrace.cli.rendering import Columns, ago, count, long, number, problem, r
 from headrace.cli.secret_input import secret_text
 from headrace.client.admin.client import AdminClient
 from headrace.client.admin.webhooks import WebhooksClient
+from headrace.core.signatures.standard_webhooks import secret_of
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
 from headrace.wire.calls import admin as calls
@@ -33,7 +35,9 @@ Url = Annotated[str, typer.Argument(help="Address to which events are posted.", 
 Types = Annotated[list[str] | None, typer.Option("--type", help="Glob of event types. Can be repeated. \\[default: *]", show_default=False)]
 Secret = Annotated[
     str | None,
-    typer.Option("--secret", help="Key that signs deliveries. Prefer the prompt or a pipe: a shell keeps flags.", show_default=False),
+    typer.Option(
+        "--secret", help="Secret that signs deliveries (whsec_…). Prefer the prompt or a pipe: a shell keeps flags.", show_default=False
+    ),
 ]
 Release = Annotated[
     bool, typer.Option("--release", help="After an event is given up, deliver its followers. Without this flag they are held.")
@@ -42,6 +46,7 @@ Attempts = Annotated[int, typer.Option("--max-attempts", min=1, max=100, help="M
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds for one attempt.", metavar="SECONDS")]
 Beginning = Annotated[bool, typer.Option("--from-beginning", help="Send all events of the log to a new webhook, not only later ones.")]
 
+KEY_BYTES: Final = 32
 CHECKED_EVENTS: Final = 1_000
 MAX_LISTED_TYPES: Final = 10
 
@@ -103,6 +108,12 @@ def add_webhook(
         client.set_webhook(name, request, key=credential)
     out.print(f"[bold green]✓[/] webhook {escape(name)} receives later events.")
     _warn_of_types(settings, request.types, credential)
+
+
+@group.command("new-secret", epilog=examples("headrace webhooks new-secret > billing-secret"))
+def new_secret() -> None:
+    """Print a new secret of Standard Webhooks. Nothing stores it: give it to `headrace webhooks add` and to the receiver."""
+    out.print(secret_of(secrets.token_bytes(KEY_BYTES)), markup=False)
 
 
 def _warn_of_types(settings: Settings, types: Sequence[str], credential: str) -> None:
