@@ -10,7 +10,8 @@ from logging import getLogger
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.connection import Connection
-from headrace.errors import StreamError, UpstreamError
+from headrace.errors import StreamError
+from headrace.sources.client_library import import_library
 from headrace.sources.kafka.broker_errors import REJECTED, TRANSIENT, cause, described, described_exception
 from headrace.sources.kafka.partitions import TopicPartitionKey
 from headrace.sources.kafka.settings import client_settings, uses_new_protocol
@@ -36,14 +37,7 @@ class OffsetRange(NamedTuple):
 
 def load_library() -> Any:
     """Return the module `confluent_kafka`. Raises `UpstreamError` if it is not installed."""
-    try:
-        import confluent_kafka
-        import confluent_kafka.admin
-    except ImportError as error:
-        raise UpstreamError(
-            f"Kafka cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[kafka]'"
-        ) from error
-    return confluent_kafka
+    return import_library("Kafka cannot be read: its client library", "kafka", "confluent_kafka", "confluent_kafka.admin")
 
 
 def probe(connection: Connection) -> str:

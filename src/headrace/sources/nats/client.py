@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from headrace.core.connection import Connection
-from headrace.errors import HeadraceError, StreamError, UpstreamError
+from headrace.errors import HeadraceError, StreamError
+from headrace.sources.client_library import import_library, missing_library
 from headrace.sources.nats.service_errors import ApiError, described
 from headrace.sources.nats.settings import ClientSettings, client_settings
 
@@ -32,12 +33,8 @@ log = structlog.get_logger(__name__)
 
 def load_library() -> Any:
     """Return the class of the client. Raises `UpstreamError` if it is not installed."""
-    try:
-        from nats.aio.client import Client
-    except ImportError as error:
-        raise UpstreamError(
-            f"NATS cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[nats]'"
-        ) from error
+    import_library("NATS cannot be read: its client library", "nats", "nats.aio.client")
+    from nats.aio.client import Client
 
     class TolerantClient(Client):
         """A client that loses the headers of a message, and not the connection, if it cannot read them."""
@@ -190,7 +187,7 @@ class NatsClient:
                     **options,
                 )
             except ImportError as error:
-                raise UpstreamError(f"NATS cannot be reached: {error}.", hint="Run: pip install 'headrace[nats]'") from None
+                raise missing_library("NATS cannot be reached", "nats", error) from None
             except Exception as error:
                 failure = described(f"NATS cannot be reached at {server}", self._cause(error))
             else:

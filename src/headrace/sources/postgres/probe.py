@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.connection import Connection
-from headrace.errors import UpstreamError
+from headrace.sources.client_library import import_library
 from headrace.sources.postgres.errors import described
 from headrace.sources.postgres.settings import connect_parameters
 
@@ -15,12 +15,9 @@ def probe(connection: Connection) -> str:
         UpstreamError: The client library is missing, or the server refuses the credentials or parameters.
         StreamError: The server does not answer.
     """
-    try:
-        import psycopg
-    except ImportError as error:
-        raise UpstreamError(
-            f"PostgreSQL cannot be reached: its client library is not installed: {error}.", hint="Run: pip install 'headrace[postgres]'"
-        ) from error
+    import_library("PostgreSQL cannot be reached: its client library", "postgres", "psycopg")
+    import psycopg
+
     try:
         with psycopg.connect(**connect_parameters(connection), autocommit=True) as session:
             row = session.execute(

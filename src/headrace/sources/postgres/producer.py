@@ -11,6 +11,7 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import StreamError, UpstreamError
+from headrace.sources.client_library import import_library
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.postgres.decoding.formats import ChangesFormatter, DebeziumFormatter, Format, Formatter, OutboxFormatter
 from headrace.sources.postgres.errors import lost_slot
@@ -101,7 +102,7 @@ class PostgresProducer(SharedStreamProducer):
     async def _open(self) -> _Opened:
         description = self._description
         parameters = connect_parameters(await aget_connection(description.connection))
-        _require_library()
+        import_library("PostgreSQL cannot be read: its client library", "postgres", "psycopg")
         server = await ServerSession.connect(parameters)
         try:
             try:
@@ -259,13 +260,3 @@ class PostgresProducer(SharedStreamProducer):
         self._confirmed_lsn = max(self._confirmed_lsn, floor)
         transactions.confirmed()
         return [None] * len(batches)
-
-
-def _require_library() -> None:
-    """Raise `UpstreamError` if psycopg is not installed."""
-    try:
-        import psycopg  # noqa: F401
-    except ImportError as error:
-        raise UpstreamError(
-            f"PostgreSQL cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[postgres]'"
-        ) from error

@@ -12,10 +12,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from logging import CRITICAL, NOTSET, getLogger
-from types import ModuleType
 from typing import Any, Final
 
-from headrace.errors import UpstreamError
+from headrace.sources.client_library import import_library
 from headrace.sources.rabbitmq.server_errors import described
 from headrace.sources.rabbitmq.settings import Address, tls_context
 
@@ -27,19 +26,13 @@ CLOSE_STEPS: Final = 20
 UNREACHABLE: Final = "RabbitMQ cannot be reached"
 
 
-def load_library() -> ModuleType:
+def load_library() -> Any:
     """Return the module `aiormq`. Raises `UpstreamError` if it is not installed."""
-    try:
-        import aiormq
-    except ImportError as error:
-        raise UpstreamError(
-            f"RabbitMQ cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[rabbitmq]'"
-        ) from error
+    library = import_library("RabbitMQ cannot be read: its client library", "rabbitmq", "aiormq")
     logger = getLogger("aiormq.connection")
     if logger.level == NOTSET:
         logger.setLevel(CRITICAL)  # it logs tracebacks of errors that end the stream, which reports them
-    module: ModuleType = aiormq
-    return module
+    return library
 
 
 class RabbitConnection:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
+from headrace.sources.client_library import import_library
 from headrace.sources.redis.errors import described
 from headrace.sources.redis.settings import client_settings
 
@@ -60,22 +60,10 @@ class StreamFacts(NamedTuple):
     state: Mapping[str, str]
 
 
-def load_library() -> ModuleType:
-    """Return the module `redis.asyncio`. Raises `UpstreamError` if it is not installed."""
-    try:
-        import redis.asyncio
-    except ImportError as error:
-        raise UpstreamError(
-            f"Redis cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[redis]'"
-        ) from error
-    module: ModuleType = redis.asyncio
-    return module
-
-
 class RedisClient:
     """The requests of one reader. All raise `StreamError` if the server does not answer, or `UpstreamError`."""
 
-    def __init__(self, library: ModuleType, connection: Connection, token: str, lease_ms: int) -> None:
+    def __init__(self, library: Any, connection: Connection, token: str, lease_ms: int) -> None:
         settings = client_settings(connection)
         self._token = token
         self._lease_ms = lease_ms
@@ -85,7 +73,8 @@ class RedisClient:
     @classmethod
     async def open(cls, connection: Connection, token: str, lease_ms: int) -> RedisClient:
         """Load the library and return the client. It connects with the first request."""
-        return cls(await asyncio.to_thread(load_library), connection, token, lease_ms)
+        library = await asyncio.to_thread(import_library, "Redis cannot be read: its client library", "redis", "redis.asyncio")
+        return cls(library, connection, token, lease_ms)
 
     async def check_version(self) -> None:
         """Check that the server is new enough. Raises `UpstreamError`."""
@@ -165,7 +154,7 @@ async def _cancellable(request: Coroutine[Any, Any, Any]) -> Any:
     return task.result()
 
 
-def _create(library: ModuleType, settings: Mapping[str, Any], answer_seconds: float) -> Any:
+def _create(library: Any, settings: Mapping[str, Any], answer_seconds: float) -> Any:
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 

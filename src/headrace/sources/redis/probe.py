@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headrace.core.connection import Connection
-from headrace.errors import UpstreamError
+from headrace.sources.client_library import import_library
 from headrace.sources.redis.errors import described
 from headrace.sources.redis.settings import client_settings
 
@@ -19,14 +19,11 @@ def probe(connection: Connection) -> str:
         UpstreamError: The client library is missing, or the server refuses the credentials.
         StreamError: The server does not answer.
     """
-    try:
-        import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-    except ImportError as error:
-        raise UpstreamError(
-            f"Redis cannot be reached: its client library is not installed: {error}.", hint="Run: pip install 'headrace[redis]'"
-        ) from error
+    import_library("Redis cannot be reached: its client library", "redis", "redis")
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     settings = client_settings(connection)
     limits: dict[str, Any] = {"socket_timeout": PROBE_SECONDS, "socket_connect_timeout": PROBE_SECONDS, "retry": Retry(NoBackoff(), 0)}
     try:

@@ -12,6 +12,7 @@ import httpx
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, MalformedEvent, StreamError, UpstreamError
+from headrace.sources.client_library import missing_library
 from headrace.sources.schema_registry.avro import avro_decoder
 from headrace.sources.schema_registry.protobuf import protobuf_decoder
 from headrace.sources.schema_registry.schema import ReferencedSchema, Schema, SchemaType, ValueDecoder
@@ -103,9 +104,7 @@ class SchemaRegistry:
         try:
             return make(schema)
         except ImportError as error:
-            raise UpstreamError(
-                f"Values of {schema.type} cannot be decoded: {error}.", hint="Run: pip install 'headrace[schema-registry]'"
-            ) from error
+            raise missing_library(f"Values of {schema.type} cannot be decoded", "schema-registry", error) from error
         except (ValueError, RecursionError) as error:
             return MalformedEvent(f"Schema {schema_id} cannot be used. {error}")
 

@@ -6,13 +6,13 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from types import ModuleType
 from typing import Any, Final
 
 import structlog
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError
+from headrace.sources.client_library import import_library
 from headrace.sources.sqs.leases import Lease
 from headrace.sources.sqs.service_errors import described, failure_text, is_receipt_invalid
 from headrace.sources.sqs.settings import client_settings, profile_of
@@ -32,17 +32,9 @@ Failures = dict[Lease, Mapping[str, Any]]
 """The messages that a request failed for, as the service describes it: `Code`, `Message`, `SenderFault`."""
 
 
-def load_library() -> ModuleType:
+def load_library() -> Any:
     """Return the module `aiobotocore.session`. Raises `UpstreamError` if it is not installed."""
-    try:
-        import aiobotocore.config
-        import aiobotocore.session
-    except ImportError as error:
-        raise UpstreamError(
-            f"SQS cannot be read: its client library is not installed: {error}.", hint="Run: pip install 'headrace[sqs]'"
-        ) from error
-    module: ModuleType = aiobotocore.session
-    return module
+    return import_library("SQS cannot be read: its client library", "sqs", "aiobotocore.session", "aiobotocore.config")
 
 
 class SqsClient:
@@ -106,7 +98,7 @@ class SqsClient:
         return answer
 
 
-def _create(library: ModuleType, connection: Connection, wait: int) -> Any:
+def _create(library: Any, connection: Connection, wait: int) -> Any:
     import aiobotocore.config
 
     config = aiobotocore.config.AioConfig(

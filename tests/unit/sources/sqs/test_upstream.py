@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 
 from headrace import SQS
 from headrace.errors import UpstreamError
-from headrace.sources.sqs.client import load_library
 from headrace.triggers.upstream import load_upstream
 
 
@@ -40,10 +38,3 @@ def test_an_upstream_is_restored_from_its_serialized_form() -> None:
 def test_invalid_arguments_are_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(UpstreamError, match=problem):
         SQS(**({"queue": "orders"} | arguments))
-
-
-def test_a_missing_client_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiobotocore.session", None)
-    with pytest.raises(UpstreamError, match="not installed") as raised:
-        load_library()
-    assert raised.value.hint == "Run: pip install 'headrace[sqs]'"

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
-from types import ModuleType
 from typing import Any, Final
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
+from headrace.sources.client_library import import_library
 from headrace.sources.objects.bucket import Conflict, Content, Missing, Page
 from headrace.sources.objects.location import StoredObject
 from headrace.sources.objects.s3.listing_parser import ListingParserFactory
@@ -47,17 +47,9 @@ _MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound", "PreconditionFailed
 _CONFLICT: Final = frozenset({"PreconditionFailed", "412", "NoSuchKey", "404"})
 
 
-def load_library() -> ModuleType:
+def load_library() -> Any:
     """Return the module `aiobotocore.session`. Raises `UpstreamError` if it is not installed."""
-    try:
-        import aiobotocore.config
-        import aiobotocore.session
-    except ImportError as error:
-        raise UpstreamError(
-            f"Objects cannot be read: the client library is not installed: {error}.", hint="Run: pip install 'headrace[objects]'"
-        ) from error
-    module: ModuleType = aiobotocore.session
-    return module
+    return import_library("Objects cannot be read: the client library", "objects", "aiobotocore.session", "aiobotocore.config")
 
 
 async def open_client(connection: Connection, stack: AsyncExitStack) -> Any:
