@@ -33,6 +33,7 @@ with run_deployment(project, project.parent / "home") as deployment:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("script", [KILLED, KILLED_FIXTURE], ids=["deployment", "fixture"])
 def test_processes_end_with_the_test_that_started_them(script: str, tmp_path: Path) -> None:

@@ -89,7 +89,6 @@ def test_a_trigger_reads_secrets_that_output_and_files_do_not_contain(tmp_path: 
         assert TOKEN.encode() not in path.read_bytes() or "__pycache__" in path.parts, path
 
 
-@pytest.mark.smoke
 @pytest.mark.acceptance
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "::"]])
 def test_an_exposed_api_server_does_not_start_without_a_key(tmp_path: Path, arguments: list[str]) -> None:

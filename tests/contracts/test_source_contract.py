@@ -21,6 +21,7 @@ class TestQueue(SourceContract):
         return QueueBroker(folder)
 
 
+@pytest.mark.slow
 class TestHttp(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return HttpBroker()

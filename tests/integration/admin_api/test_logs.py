@@ -112,6 +112,7 @@ async def test_a_prefix_of_its_id_identifies_a_run(scene: Scene, http: httpx.Asy
     assert "no run" in await problem(http, "/api/v1/logs/runs/%25", 404)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("afar", [False, True])
 async def test_following_a_run_ends_after_its_last_line(store: Store, tmp_path: Path, afar: bool) -> None:
     root = tmp_path / "elsewhere" if afar else tmp_path / "logs"
