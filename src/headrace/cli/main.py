@@ -68,8 +68,18 @@ for commands in (
     commands.add_to(app)
 
 
+def _print_version(requested: bool) -> None:
+    if requested:
+        status.version()
+        raise typer.Exit
+
+
 @app.callback()
-def _prepare(debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks and log all levels.")] = False) -> None:
+def _prepare(
+    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks and log all levels.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the versions and exit.", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    del version
     if debug:
         os.environ["HEADRACE_DEBUG"] = "true"
         os.environ["HEADRACE_LOG_LEVEL"] = "debug"

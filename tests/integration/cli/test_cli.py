@@ -140,6 +140,12 @@ def test_a_replay_with_invalid_inputs_is_an_error(tmp_path: Path) -> None:
     check(headrace("replay", "legs.jsonl", "--backtest", "--home", "home", cwd=tmp_path), 2, "no project file")
 
 
+def test_an_option_and_a_command_show_the_versions(tmp_path: Path) -> None:
+    option, command = headrace("--version", cwd=tmp_path), headrace("version", cwd=tmp_path)
+    assert option.stdout.startswith("headrace ")
+    assert (option.returncode, option.stdout) == (0, command.stdout)
+
+
 def test_the_help_of_every_command_has_an_example() -> None:
     def without(command: Any, *path: str) -> Iterator[str]:
         for name, each in getattr(command, "commands", {}).items():
