@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.sources.aws import client as aws_client
 from headrace.sources.objects.s3 import client
 from headrace.testing.contract.reading import reading
 from support.processes.kafka import connection_variable
@@ -56,7 +57,7 @@ async def test_a_producer_closes_in_time_while_the_server_is_away(bucket: TestBu
 async def test_requests_and_answers_that_are_lost_lose_and_repeat_nothing(bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three readers, one after the other. The first attempt of each advance is lost, or its answer."""
     monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(client, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(aws_client, "CONNECT_SECONDS", 1.0)
     for number in range(12):
         bucket.put(f"{number:02}.jsonl", numbers(10 * number, 10 * number + 10))
     network = Network(int(bucket.server.address.rpartition(":")[2]), 0, silent=1.5)

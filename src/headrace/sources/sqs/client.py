@@ -12,14 +12,20 @@ import structlog
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError
-from headrace.sources.client_library import import_library
+from headrace.sources.aws.client import Service, open_client
 from headrace.sources.sqs.leases import Lease
-from headrace.sources.sqs.service_errors import described, failure_text, is_receipt_invalid
-from headrace.sources.sqs.settings import client_settings, profile_of
+from headrace.sources.sqs.service_errors import REJECTED, described, failure_text, is_receipt_invalid
 
+SERVICE: Final = Service(
+    name="sqs",
+    kinds=("sqs", "aws"),
+    hint="Set it like this: sqs://ACCESS_KEY:SECRET@?region=eu-west-1, or sqs://?region=eu-west-1 for the credentials of the machine.",
+    extra="sqs",
+    library="SQS cannot be read: its client library",
+    rejected=REJECTED,
+)
 MAX_MESSAGES: Final = 10
 """Messages of one request."""
-CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 10.0
 OPEN_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 0.5
@@ -30,11 +36,6 @@ log = structlog.get_logger(__name__)
 
 Failures = dict[Lease, Mapping[str, Any]]
 """The messages that a request failed for, as the service describes it: `Code`, `Message`, `SenderFault`."""
-
-
-def load_library() -> Any:
-    """Return the module `aiobotocore.session`. Raises `UpstreamError` if it is not installed."""
-    return import_library("SQS cannot be read: its client library", "sqs", "aiobotocore.session", "aiobotocore.config")
 
 
 class SqsClient:
@@ -49,12 +50,8 @@ class SqsClient:
     @classmethod
     async def open(cls, connection: Connection, queue: str, account: str | None, wait: int) -> SqsClient:
         """Connect and look up the queue. Repeats while the service does not answer, for OPEN_SECONDS."""
-        library = await asyncio.to_thread(load_library)
         async with AsyncExitStack() as stack:
-            try:
-                client = await stack.enter_async_context(_create(library, connection, wait))
-            except Exception as error:
-                raise described(f"The connection '{connection.id}' cannot be used", error) from None
+            client = await open_client(SERVICE, connection, stack, answer_seconds=wait + ANSWER_SECONDS, max_requests=MAX_REQUESTS)
             url = await _look_up(client, queue, account)
             return cls(client, stack.pop_all(), queue, url)
         raise AssertionError
@@ -96,20 +93,6 @@ class SqsClient:
         except Exception as error:
             raise described(what, error) from error
         return answer
-
-
-def _create(library: Any, connection: Connection, wait: int) -> Any:
-    import aiobotocore.config
-
-    config = aiobotocore.config.AioConfig(
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=wait + ANSWER_SECONDS,
-        max_pool_connections=MAX_REQUESTS,
-        retries={"total_max_attempts": 1},
-        user_agent_extra="headrace",
-    )
-    session = library.AioSession(profile=profile_of(connection))
-    return session.create_client("sqs", config=config, **client_settings(connection))
 
 
 async def _look_up(client: Any, queue: str, account: str | None) -> str:

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from headrace.errors import StreamError, UpstreamError
-from headrace.sources.sqs.service_errors import described, failure_text, is_receipt_invalid
+from headrace.errors import UpstreamError
+from headrace.sources.sqs.client import SERVICE
+from headrace.sources.sqs.service_errors import REJECTED, described, failure_text, is_receipt_invalid
 
 
 class ServiceError(Exception):
     def __init__(self, code: str) -> None:
         self.response = {"Error": {"Code": code, "Message": "No way."}}
-
-
-class EndpointConnectionError(Exception):
-    pass
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken", "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"])
@@ -23,16 +22,9 @@ def test_errors_that_stay_have_what_to_do(code: str) -> None:
     assert error.hint
 
 
-@pytest.mark.parametrize("failure", [EndpointConnectionError("gone"), ConnectionResetError("gone"), TimeoutError()])
-def test_a_service_that_does_not_answer_is_named(failure: Exception) -> None:
-    error = described("It cannot be read", failure)
-    assert isinstance(error, StreamError)
-    assert "does not answer" in str(error)
-    assert error.hint
-
-
-def test_other_errors_may_pass() -> None:
-    assert isinstance(described("It cannot be read", ServiceError("RequestThrottled")), StreamError)
+def test_no_hint_is_about_s3() -> None:
+    for hint in (*REJECTED.values(), SERVICE.hint):
+        assert not re.search("bucket|s3|object", hint, re.IGNORECASE), hint
 
 
 def test_only_receipts_that_the_sender_must_not_repeat_are_invalid() -> None:

@@ -2,78 +2,84 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Final
 
 from headrace.core.connection import Connection
-from headrace.errors import UpstreamError
-from headrace.sources.client_library import import_library
+from headrace.errors import HeadraceError, UpstreamError
+from headrace.sources.aws import service_errors
+from headrace.sources.aws.client import Service, open_client
+from headrace.sources.aws.service_errors import code_of
 from headrace.sources.objects.bucket import Conflict, Content, Missing, Page
 from headrace.sources.objects.location import StoredObject
 from headrace.sources.objects.s3.listing_parser import ListingParserFactory
-from headrace.sources.sqs.service_errors import REJECTED as REJECTED_BY_AWS
-from headrace.sources.sqs.service_errors import code_of, described
-from headrace.sources.sqs.settings import client_settings, profile_of
 
-KINDS: Final = ("s3", "aws")
-HINT: Final = "Set it like this: s3://ACCESS_KEY:SECRET@?region=eu-west-1, or s3://?region=eu-west-1 for the credentials of the machine."
-CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 20.0
 MAX_REQUESTS: Final = 32
 
 PERMISSIONS: Final = (
     "s3:ListBucket on the bucket, s3:GetObject on the objects, and s3:GetObject, s3:PutObject and s3:DeleteObject on the state"
 )
-_CREDENTIALS: Final = "Correct the credentials of the connection: login is the access key, password the secret key."
+_ALLOW: Final = f"Allow this user: {PERMISSIONS}. If the bucket is encrypted with KMS, allow kms:Decrypt and kms:GenerateDataKey."
+_REGION: Final = "Correct the region of the connection: the bucket is in another one."
 REJECTED: Final[Mapping[str, str]] = {
-    **REJECTED_BY_AWS,
-    "AccessDenied": f"Allow this user: {PERMISSIONS}. If the bucket is encrypted with KMS, allow kms:Decrypt and kms:GenerateDataKey.",
+    **service_errors.REJECTED,
+    "AccessDenied": _ALLOW,
+    "AccessDeniedException": _ALLOW,
+    "KmsAccessDenied": _ALLOW,
+    "KMS.AccessDeniedException": _ALLOW,
+    "KmsDisabled": "Enable the key of the bucket.",
     "403": f"Allow this user: {PERMISSIONS}.",
     "AllAccessDisabled": "Enable the bucket.",
     "NoSuchBucket": "Correct the name of the bucket, or create it. Headrace creates no buckets.",
     "InvalidBucketName": "Correct the name of the bucket.",
-    "PermanentRedirect": "Correct the region of the connection: the bucket is in another one.",
-    "AuthorizationHeaderMalformed": "Correct the region of the connection: the bucket is in another one.",
-    "IllegalLocationConstraintException": "Correct the region of the connection: the bucket is in another one.",
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "NoRegionError": "Give the connection a region: s3://?region=eu-west-1",
     "NotImplemented": "The server must support conditional writes: the headers If-Match and If-None-Match of PutObject.",
-    "InvalidAccessKeyId": _CREDENTIALS,
-    "SignatureDoesNotMatch": _CREDENTIALS,
 }
 """Errors that another attempt does not change, with what to do."""
 _MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound", "PreconditionFailed", "412", "InvalidRange", "416"})
 _CONFLICT: Final = frozenset({"PreconditionFailed", "412", "NoSuchKey", "404"})
 
+SERVICE: Final = Service(
+    name="s3",
+    kinds=("s3", "aws"),
+    hint="Set it like this: s3://ACCESS_KEY:SECRET@?region=eu-west-1, or s3://?region=eu-west-1 for the credentials of the machine.",
+    extra="objects",
+    library="Objects cannot be read: the client library",
+    rejected=REJECTED,
+)
 
-def load_library() -> Any:
-    """Return the module `aiobotocore.session`. Raises `UpstreamError` if it is not installed."""
-    return import_library("Objects cannot be read: the client library", "objects", "aiobotocore.session", "aiobotocore.config")
 
-
-async def open_client(connection: Connection, stack: AsyncExitStack) -> Any:
+async def open_s3_client(connection: Connection, stack: AsyncExitStack) -> Any:
     """Return a client of the service, closed with the stack. It sends nothing yet."""
-    library = await asyncio.to_thread(load_library)
-    import aiobotocore.config
-    import aiobotocore.parsers
-
-    config = aiobotocore.config.AioConfig(
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=ANSWER_SECONDS,
-        max_pool_connections=MAX_REQUESTS,
-        retries={"total_max_attempts": 1},
-        user_agent_extra="headrace",
+    has_address = connection.host or connection.extra.get("endpoint_url")
+    return await open_client(
+        SERVICE,
+        connection,
+        stack,
+        answer_seconds=ANSWER_SECONDS,
+        max_requests=MAX_REQUESTS,
+        components={"response_parser_factory": _parser_factory},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={"addressing_style": "path" if connection.host or connection.extra.get("endpoint_url") else "auto"},
+        s3={"addressing_style": "path" if has_address else "auto"},
     )
-    session = library.AioSession(profile=profile_of(connection))
-    session.register_component("response_parser_factory", ListingParserFactory(aiobotocore.parsers.AioResponseParserFactory()))
-    try:
-        return await stack.enter_async_context(session.create_client("s3", config=config, **client_settings(connection, KINDS, HINT)))
-    except Exception as error:
-        raise described(f"The connection '{connection.id}' cannot be used", error, REJECTED) from None
+
+
+def _parser_factory() -> ListingParserFactory:
+    from aiobotocore.parsers import AioResponseParserFactory
+
+    return ListingParserFactory(AioResponseParserFactory())
+
+
+def described(what: str, error: BaseException) -> HeadraceError:
+    """Return the error of Headrace for an exception of the client. `what` names what failed."""
+    return service_errors.described(what, error, REJECTED)
 
 
 class S3Bucket:
@@ -88,7 +94,7 @@ class S3Bucket:
     async def open(cls, connection: Connection, bucket: str) -> S3Bucket:
         """Create a client for the bucket."""
         async with AsyncExitStack() as stack:
-            client = await open_client(connection, stack)
+            client = await open_s3_client(connection, stack)
             return cls(client, stack.pop_all(), bucket)
         raise AssertionError
 
@@ -147,7 +153,7 @@ class S3Bucket:
             async with answer["Body"] as stream:
                 return bytes(await stream.read())
         except Exception as error:
-            raise described(what, error, REJECTED) from error
+            raise described(what, error) from error
 
     async def _request(
         self, what: str, call: Any, arguments: Mapping[str, Any], expected: frozenset[str] = frozenset(), raises: type[Exception] = Missing
@@ -158,7 +164,7 @@ class S3Bucket:
         except Exception as error:
             if code_of(error) in expected:
                 raise raises(what) from None
-            raise described(what, error, REJECTED) from error
+            raise described(what, error) from error
         return answer
 
 

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from headrace.core.connection import Connection
-from headrace.sources.objects.s3.client import REJECTED, open_client
-from headrace.sources.sqs.service_errors import code_of, described
+from headrace.sources.aws.service_errors import code_of
+from headrace.sources.objects.s3.client import described, open_s3_client
 
 PROBE_SECONDS = 20.0
 
@@ -25,7 +25,7 @@ def probe(connection: Connection) -> str:
 async def _probe(connection: Connection) -> str:
     what = "The buckets cannot be listed"
     async with AsyncExitStack() as stack:
-        client = await open_client(connection, stack)
+        client = await open_s3_client(connection, stack)
         where = client.meta.endpoint_url
         try:
             async with asyncio.timeout(PROBE_SECONDS):
@@ -33,6 +33,6 @@ async def _probe(connection: Connection) -> str:
         except Exception as error:
             if code_of(error) == "AccessDenied":
                 return f"S3 at {where}: the credentials are accepted, and may not list all buckets"
-            raise described(what, error, REJECTED) from error
+            raise described(what, error) from error
     names = [bucket["Name"] for bucket in answer.get("Buckets", ())]
     return f"S3 at {where}: {len(names)} buckets"

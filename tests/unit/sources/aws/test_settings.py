@@ -4,7 +4,10 @@ import pytest
 
 from headrace.core.connection import parse_connection
 from headrace.errors import UpstreamError
-from headrace.sources.sqs.settings import client_settings, profile_of
+from headrace.sources.aws.settings import client_settings, profile_of
+
+KINDS = ("sqs", "aws")
+HINT = "Set it like this: sqs://ACCESS_KEY:SECRET@?region=eu-west-1"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +28,7 @@ from headrace.sources.sqs.settings import client_settings, profile_of
     ],
 )
 def test_the_settings_of_a_connection(text: str, settings: dict[str, str]) -> None:
-    assert client_settings(parse_connection("main", text)) == settings
+    assert client_settings(parse_connection("main", text), KINDS, HINT) == settings
 
 
 def test_a_profile_of_the_machine() -> None:
@@ -43,5 +46,5 @@ def test_a_profile_of_the_machine() -> None:
 )
 def test_other_connections_are_refused(text: str, problem: str) -> None:
     with pytest.raises(UpstreamError, match=problem) as raised:
-        client_settings(parse_connection("main", text))
+        client_settings(parse_connection("main", text), KINDS, HINT)
     assert raised.value.hint

@@ -8,14 +8,12 @@ from typing import Any, Final
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
 
-KINDS: Final = ("sqs", "aws")
-HINT: Final = "Set it like this: sqs://ACCESS_KEY:SECRET@?region=eu-west-1, or sqs://?region=eu-west-1 for the credentials of the machine."
 OPTIONS: Final = ("region", "scheme", "endpoint_url", "session_token", "profile", "ca_bundle")
 """The settings in the extra of a connection."""
 
 
-def client_settings(connection: Connection, kinds: Sequence[str] = KINDS, hint: str = HINT) -> dict[str, Any]:
-    """Return the arguments of a client of AWS. Raises `UpstreamError` if the connection is of another kind or lacks a part."""
+def client_settings(connection: Connection, kinds: Sequence[str], hint: str) -> dict[str, Any]:
+    """Return the arguments of a client. Raises `UpstreamError` with the hint if the connection is of another kind or lacks a part."""
     if connection.kind not in kinds:
         expected = " or ".join(map(repr, kinds))
         raise UpstreamError(f"Connection '{connection.id}' is of kind {connection.kind!r}, not {expected}.", hint=hint)

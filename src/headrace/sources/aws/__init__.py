@@ -1,0 +1,1 @@
+"""What the services of AWS share: their client, its settings and its errors."""
