@@ -55,11 +55,16 @@ def decoded_message(
     id: str | None = None,
 ) -> Message:
     """Return the message of a value. The id of its format replaces `id`. A value in another format makes a malformed message."""
+    (data, own_id), reason = decode_or_reason(decode, value, headers)
+    return Message(data, lane, position, key, delivery, headers, timestamp_ms, own_id or id, reason)
+
+
+def decode_or_reason(decode: Decoder, value: bytes | None, headers: RawHeaders) -> tuple[Decoded, str | None]:
+    """Return the decoded value and None, or the value as it is with the reason if it is not in the format."""
     try:
-        data, own_id = decode(value, headers)
+        return decode(value, headers), None
     except MalformedEvent as error:
-        return Message(value or NULL, lane, position, key, delivery, headers, timestamp_ms, id, str(error))
-    return Message(data, lane, position, key, delivery, headers, timestamp_ms, own_id or id)
+        return Decoded(value or NULL), str(error)
 
 
 def decode_json(value: bytes | None, headers: RawHeaders) -> Decoded:

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import MalformedEvent
-from headrace.sources.decoding import DECODERS, Decoding, decode_base64, decode_cloudevent, decode_debezium, decode_text, decoded_message
+from headrace.sources.decoding import (
+    DECODERS,
+    Decoding,
+    decode_base64,
+    decode_cloudevent,
+    decode_debezium,
+    decode_or_reason,
+    decode_text,
+    decoded_message,
+)
 
 STRUCTURED = (("Content-Type", b"application/cloudevents+json; charset=utf-8"),)
 EVENT = {"specversion": "1.0", "id": "7", "source": "/orders", "type": "paid"}
@@ -130,3 +139,16 @@ def test_a_value_in_another_format_makes_a_malformed_message() -> None:
     message = decoded_message(decode_debezium, b"{}", "a", 1, key="k", headers=[("h", b"1")], id="m-1")
     assert (message.data, message.key, message.headers, message.id) == (b"{}", "k", {"h": "1"}, "m-1")
     assert message.malformed == "Not a change event of Debezium: it has no field 'op'."
+
+
+@pytest.mark.parametrize(
+    ("value", "decoded"),
+    [
+        (b'{"op":"c"}', ((b'{"op":"c"}', None), None)),
+        (b"{}", ((b"{}", None), "Not a change event of Debezium: it has no field 'op'.")),
+        (b"", ((b"null", None), "Not a JSON object: Input data was truncated.")),
+        (None, ((b"null", None), None)),
+    ],
+)
+def test_a_value_is_decoded_or_stays_as_it_is_with_the_reason(value: bytes | None, decoded: Any) -> None:
+    assert decode_or_reason(decode_debezium, value, ()) == decoded

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from headrace.core.connection import Connection
-from headrace.errors import HeadraceError, MalformedEvent, StreamError, UpstreamError, UpstreamFenced
-from headrace.sources.decoding import DECODERS, NULL, Decoder
+from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
+from headrace.sources.decoding import DECODERS, Decoder, decode_or_reason
 from headrace.sources.kafka.assignment import Assignment, recreated
 from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced
 from headrace.sources.kafka.client import KafkaClient
@@ -379,11 +379,8 @@ def _raw_event(message: Any, decode: Decoder, partition: Partition, offset: int)
     except UnicodeDecodeError:
         headers = None  # the name of a header is not UTF-8
     text, headers, time_ms = None if key is None else key.decode(errors="replace"), headers or (), timestamp if kind else None
-    try:
-        data, id = decode(value, headers)
-        event = KafkaMessage(data, partition.lane, offset, text, None, headers, time_ms, id)
-    except MalformedEvent as error:
-        event = KafkaMessage(value or NULL, partition.lane, offset, text, None, headers, time_ms, malformed=str(error))
+    (data, id), reason = decode_or_reason(decode, value, headers)
+    event = KafkaMessage(data, partition.lane, offset, text, None, headers, time_ms, id, reason)
     event.partition = partition
     return event
 
