@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, MalformedEvent, StreamError, UpstreamError
 from headrace.sources.client_library import missing_library
 from headrace.sources.schema_registry.avro import avro_decoder
 from headrace.sources.schema_registry.protobuf import protobuf_decoder
-from headrace.sources.schema_registry.schema import ReferencedSchema, Schema, SchemaType, ValueDecoder
+from headrace.sources.schema_registry.schema import ReferencedSchema, Schema, ValueDecoder
 
 KINDS: Final = ("http", "https")
 REQUEST_SECONDS: Final = 10.0
@@ -26,11 +28,46 @@ UNKNOWN_SECONDS: Final = 10.0
 """How long an answer that a schema is unknown counts: a value is written after its schema, but registries have replicas."""
 UNKNOWN_CODES: Final = (40402, 40403)
 
-_DECODERS: Final[Mapping[SchemaType, Callable[[Schema], ValueDecoder]]] = {
+_DECODERS: Final[Mapping[str, Callable[[Schema], ValueDecoder]]] = {
     "AVRO": avro_decoder,
     "PROTOBUF": protobuf_decoder,
     "JSON": lambda _: bytes,
 }
+
+_NO_ANSWER: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of a JSON that is not an answer of a registry."""
+
+T = TypeVar("T")
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    """A schema that another one names. It is a version of a subject."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    """A schema as the registry describes it."""
+
+    schema: str
+    schema_type: str | None = None
+    references: Sequence[_Reference] | None = None
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """An error of the registry."""
+
+    error_code: int
+
+
+class _Known(NamedTuple):
+    """The decoder of a schema, or the reason why it has none. It is valid until a time of the monotonic clock."""
+
+    decoder: ValueDecoder | None
+    reason: str = ""
+    until: float = inf
 
 
 class SchemaRegistry:
@@ -52,8 +89,7 @@ class SchemaRegistry:
             headers=headers | ({} if token is None else {"Authorization": f"Bearer {token}"}),
             timeout=REQUEST_SECONDS,
         )
-        self._decoders: OrderedDict[int, ValueDecoder | MalformedEvent] = OrderedDict()
-        self._unknown_since: dict[int, float] = {}
+        self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def check(self) -> str:
         """Request the types of schemas, and return a line that describes the registry.
@@ -62,10 +98,7 @@ class SchemaRegistry:
             UpstreamError: The registry refuses the credentials, or there is no registry at this address.
             StreamError: The registry does not answer.
         """
-        types = self._get("/schemas/types")
-        if not isinstance(types, list):
-            raise self._no_registry("its answer is not a list")
-        return f"schema registry with {', '.join(sorted(map(str, types)))}"
+        return f"schema registry with {', '.join(sorted(self._get('/schemas/types', list[str])))}"
 
     def decoder(self, schema_id: int) -> ValueDecoder:
         """Return the decoder of a schema.
@@ -75,97 +108,89 @@ class SchemaRegistry:
             UpstreamError: The registry refuses the credentials.
             StreamError: The registry does not answer.
         """
-        decoder = self._decoders.get(schema_id)
-        if decoder is None or (schema_id in self._unknown_since and time.monotonic() - self._unknown_since[schema_id] > UNKNOWN_SECONDS):
-            decoder = self._load(schema_id)
-            self._decoders[schema_id] = decoder
-            while len(self._decoders) > MAX_SCHEMAS:
-                oldest, _ = self._decoders.popitem(last=False)
-                self._unknown_since.pop(oldest, None)
-        self._decoders.move_to_end(schema_id)
-        if isinstance(decoder, MalformedEvent):
-            raise MalformedEvent(str(decoder))
-        return decoder
+        known = self._known.get(schema_id)
+        if known is None or time.monotonic() > known.until:
+            known = self._known[schema_id] = self._load(schema_id)
+            while len(self._known) > MAX_SCHEMAS:
+                self._known.popitem(last=False)
+        self._known.move_to_end(schema_id)
+        if known.decoder is None:
+            raise MalformedEvent(known.reason)
+        return known.decoder
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _load(self, schema_id: int) -> ValueDecoder | MalformedEvent:
-        self._unknown_since.pop(schema_id, None)
+    def _load(self, schema_id: int) -> _Known:
         try:
             schema = self._fetch(schema_id)
         except _NotFound:
-            self._unknown_since[schema_id] = time.monotonic()
-            return MalformedEvent(f"Schema {schema_id} is unknown to the schema registry.")
+            until = time.monotonic() + UNKNOWN_SECONDS
+            return _Known(None, f"Schema {schema_id} is unknown to the schema registry.", until)
         make = _DECODERS.get(schema.type)
         if make is None:
-            return MalformedEvent(f"Schema {schema_id} is of the unknown type {schema.type!r}.")
+            return _Known(None, f"Schema {schema_id} is of the unknown type {schema.type!r}.")
         try:
-            return make(schema)
+            return _Known(make(schema))
         except ImportError as error:
             raise missing_library(f"Values of {schema.type} cannot be decoded", "schema-registry", error) from error
         except (ValueError, RecursionError) as error:
-            return MalformedEvent(f"Schema {schema_id} cannot be used. {error}")
+            return _Known(None, f"Schema {schema_id} cannot be used. {error}")
 
     def _fetch(self, schema_id: int) -> Schema:
-        answer = self._object(f"/schemas/ids/{schema_id}")
+        answer = self._get(f"/schemas/ids/{schema_id}", _Answer)
         references: dict[str, ReferencedSchema] = {}
         self._fetch_references(answer, references, ())
-        type = cast("SchemaType", answer.get("schemaType") or "AVRO")
-        return Schema(schema_id, type, self._text(answer), tuple(references.values()))
+        return Schema(schema_id, answer.schema_type or "AVRO", answer.schema, tuple(references.values()))
 
-    def _fetch_references(self, answer: Mapping[str, Any], schemas: dict[str, ReferencedSchema], path: tuple[str, ...]) -> None:
+    def _fetch_references(self, answer: _Answer, schemas: dict[str, ReferencedSchema], path: tuple[str, ...]) -> None:
         """Add the schemas that an answer names to `schemas`, each after the schemas that it names itself."""
-        for reference in answer.get("references") or ():
-            name = str(reference["name"])
+        for reference in answer.references or ():
+            name = reference.name
             if name in schemas or name in path:
                 continue
             if len(schemas) + len(path) >= MAX_REFERENCES:
                 raise self._no_registry(f"a schema has more than {MAX_REFERENCES:,} references")
-            subject = quote(str(reference["subject"]), safe="")
-            inner = self._object(f"/subjects/{subject}/versions/{int(reference['version'])}")
+            inner = self._get(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}", _Answer)
             self._fetch_references(inner, schemas, (*path, name))
-            schemas[name] = ReferencedSchema(name, self._text(inner))
+            schemas[name] = ReferencedSchema(name, inner.schema)
 
-    def _object(self, path: str) -> dict[str, Any]:
-        answer = self._get(path)
-        if not isinstance(answer, dict):
-            raise self._no_registry("its answer is not an object")
-        return answer
-
-    def _text(self, answer: Mapping[str, Any]) -> str:
-        text = answer.get("schema")
-        if not isinstance(text, str):
-            raise self._no_registry("its answer has no schema")
-        return text
-
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, answer_type: type[T]) -> T:
+        """Return the answer to a request. Raises `_NotFound`, and `HeadraceError` if it is of another type."""
         try:
             response = self._client.get(path)
-            body = response.json() if response.content else None
         except httpx.TransportError as error:
             raise StreamError(f"The schema registry '{self._name}' does not answer: {str(error) or type(error).__name__}.") from error
-        except ValueError:
-            body = None
         if response.status_code in (401, 403):
             raise UpstreamError(
                 f"The schema registry '{self._name}' refuses the credentials: status {response.status_code}.",
                 hint=f"Correct the connection: headrace connections set {self._name}",
             )
         if response.status_code == 404:
-            if isinstance(body, dict) and body.get("error_code") in UNKNOWN_CODES:
+            if _is_unknown(response.content):
                 raise _NotFound
             raise self._no_registry("it has no such path")
         if response.status_code != 200:
             raise StreamError(f"The schema registry '{self._name}' answers with status {response.status_code}.")
-        return body
+        try:
+            return msgspec.json.decode(response.content, type=answer_type)
+        except _NO_ANSWER as error:
+            raise self._no_registry(f"its answer has another form: {error}") from error
 
     def _no_registry(self, reason: str) -> HeadraceError:
         return UpstreamError(
             f"Connection '{self._name}' is not a schema registry: {reason}.",
             hint="Give the address with its path, such as https://registry.example/apis/ccompat/v7",
         )
+
+
+def _is_unknown(content: bytes) -> bool:
+    """Return whether the content of an answer says that the registry does not have a schema."""
+    try:
+        return msgspec.json.decode(content, type=_Failure).error_code in UNKNOWN_CODES
+    except _NO_ANSWER:
+        return False
 
 
 class _NotFound(Exception):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
-
-SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
+from typing import NamedTuple, TypeAlias
 
 ValueDecoder: TypeAlias = Callable[[bytes], bytes]
 """Return the JSON of a value without its header. Raises `MalformedEvent` if the value does not have the schema."""
@@ -22,6 +20,6 @@ class Schema(NamedTuple):
     """A schema with all schemas that it needs: each comes after the schemas that it names itself."""
 
     id: int
-    type: SchemaType
+    type: str
     text: str
     references: tuple[ReferencedSchema, ...] = ()

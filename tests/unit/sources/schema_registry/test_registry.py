@@ -85,19 +85,28 @@ def test_a_tombstone_is_null(registry: SchemaRegistry) -> None:
     assert wire_format_decoder(registry)(None, ()).data == b"null"
 
 
-def test_an_unknown_schema_is_requested_again_after_a_while(
-    server: FaultyServer, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_schema_is_requested_once_for_a_while(server: FaultyServer, registry: SchemaRegistry) -> None:
     server.answers["/registry/schemas/ids/5"] = UNKNOWN
     for _ in range(3):
         with pytest.raises(MalformedEvent, match="Schema 5 is unknown"):
             registry.decoder(5)
     assert len(server.requests) == 1
-    server.answers["/registry/schemas/ids/5"] = LONG
+
+
+def test_an_unknown_schema_is_requested_again_after_a_while(
+    server: FaultyServer, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "UNKNOWN_SECONDS", -1.0)
+    server.answers["/registry/schemas/ids/5"] = UNKNOWN
+    with pytest.raises(MalformedEvent, match="Schema 5 is unknown"):
+        registry.decoder(5)
+    server.answers["/registry/schemas/ids/5"] = (503, b"")
+    with pytest.raises(StreamError):
+        registry.decoder(5)
+    server.answers["/registry/schemas/ids/5"] = LONG
     assert registry.decoder(5)(b"\x02") == b"1"
     assert registry.decoder(5)(b"\x04") == b"2"
-    assert len(server.requests) == 2
+    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -107,9 +116,17 @@ def test_an_unknown_schema_is_requested_again_after_a_while(
         ((403, b"<html>"), UpstreamError, "refuses the credentials: status 403"),
         ((404, b"<html>"), UpstreamError, "no such path"),
         ((404, {"error_code": 404}), UpstreamError, "no such path"),
-        ((200, [1]), UpstreamError, "not an object"),
-        ((200, b"<html>"), UpstreamError, "not an object"),
-        ((200, {}), UpstreamError, "has no schema"),
+        ((404, b""), UpstreamError, "no such path"),
+        ((404, {"error_code": "40403"}), UpstreamError, "no such path"),
+        ((200, [1]), UpstreamError, "is not a schema registry: .*`object`"),
+        ((200, b"<html>"), UpstreamError, "is not a schema registry: .*malformed"),
+        ((200, b""), UpstreamError, "is not a schema registry: "),
+        ((200, b'{"schema": "\xff"}'), UpstreamError, "is not a schema registry: "),
+        ((200, b"[" * 100_000), UpstreamError, "is not a schema registry: "),
+        ((200, {}), UpstreamError, "is not a schema registry: .*`schema`"),
+        ((200, {"schema": 7}), UpstreamError, r"is not a schema registry: .*`\$.schema`"),
+        ((200, {"schema": "", "references": [{"name": "Line"}]}), UpstreamError, "is not a schema registry: .*`subject`"),
+        ((200, {"schema": "", "references": 7}), UpstreamError, "is not a schema registry: .*`array"),
         ((429, {}), StreamError, "status 429"),
         ((503, b""), StreamError, "status 503"),
         ((302, b""), StreamError, "status 302"),
@@ -154,9 +171,11 @@ def test_a_registry_that_is_away_is_a_stream_error() -> None:
 
 def test_another_service_is_no_registry(server: FaultyServer, registry: SchemaRegistry) -> None:
     assert registry.check() == "schema registry with AVRO"
-    server.answers["/registry/schemas/types"] = (200, {"name": "shop"})
-    with pytest.raises(UpstreamError, match="is not a schema registry"):
-        registry.check()
+    answers: list[Any] = [{"name": "shop"}, [{}]]
+    for answer in answers:
+        server.answers["/registry/schemas/types"] = (200, answer)
+        with pytest.raises(UpstreamError, match="is not a schema registry: its answer has another form"):
+            registry.check()
 
 
 @pytest.mark.parametrize("text", ["kafka://broker.example", "http:///path"])
