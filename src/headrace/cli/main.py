@@ -28,6 +28,7 @@ from headrace.cli.commands import (
     tokens,
     triggerers,
     triggers,
+    upstreams,
     webhooks,
 )
 from headrace.cli.console import err, fail
@@ -52,6 +53,7 @@ for commands in (
     events,
     triggers,
     triggerers,
+    upstreams,
     runs,
     task_runs,
     scopes,

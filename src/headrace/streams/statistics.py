@@ -41,7 +41,8 @@ class StreamStatistics:
 
     `outstanding` raw events are not advanced, `in_flight` lanes are being advanced. `lanes`: at most 100, those furthest behind first.
     `oldest_unresolved` is the age in seconds of the oldest raw event that lacks an answer, `held_by` names who owes it and `oldest_lane`
-    its lane. `left_behind` tasks in the upstream's code still run although they were cancelled. `lanes_retrying` lanes wait, for one
+    its lane. `unread` messages of the upstream are not read, or None if that is unknown.
+    `left_behind` tasks in the upstream's code still run although they were cancelled. `lanes_retrying` lanes wait, for one
     trigger each, for a retry of a raw event; `retrying` are the first 5 of these.
     """
 
@@ -55,6 +56,7 @@ class StreamStatistics:
     oldest_unresolved: float | None = None
     held_by: str | None = None
     oldest_lane: str | None = None
+    unread: int | None = None
     left_behind: int = 0
     lanes_retrying: int = 0
     retrying: tuple[RetryStatistics, ...] = ()

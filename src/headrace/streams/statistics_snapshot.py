@@ -46,6 +46,7 @@ def snapshot_statistics(stream: SharedStream, now: float, max_lanes: int = MAX_L
     oldest = ledger.oldest_unresolved()
     retries = stream.retries()
     errors = [] if stream.producer is None else _unreadable(stream.producer)
+    unread = None if stream.producer is None else _unread(stream.producer, errors)
     worst = nlargest(max(0, max_lanes - len(errors)), ledger.lanes.values(), key=_behind)
     return StreamStatistics(
         stream.name,
@@ -58,6 +59,7 @@ def snapshot_statistics(stream: SharedStream, now: float, max_lanes: int = MAX_L
         oldest_unresolved=None if oldest is None else max(0.0, now - oldest.published),
         held_by=None if oldest is None else _holder(stream, oldest),
         oldest_lane=None if oldest is None else oldest.lane.name,
+        unread=unread,
         left_behind=stream.left_behind,
         lanes_retrying=len(retries),
         retrying=tuple(_retry(*one, now) for one in nsmallest(MAX_RETRIES, retries, key=lambda one: one[1].due)),
@@ -71,6 +73,26 @@ def _unreadable(producer: SharedStreamProducer) -> list[LaneStatistics]:
     except BaseException as error:  # a producer may raise anything, also SystemExit
         errors = {"get_errors": describe_error(error)}
     return [LaneStatistics(name, None, None, None, None, 0, error[:MAX_TEXT_CHARS]) for name, error in errors.items()]
+
+
+def _unread(producer: SharedStreamProducer, errors: list[LaneStatistics]) -> int | None:
+    """Return the number of unread messages of the upstream, or None. Add the error to `errors` if the producer raises one."""
+    try:
+        return checked_unread(producer)
+    except WrongPosition as error:
+        text = str(error)
+    except BaseException as error:  # a producer may raise anything, also SystemExit
+        text = describe_error(error)
+    errors.append(LaneStatistics("get_unread", None, None, None, None, 0, text[:MAX_TEXT_CHARS]))
+    return None
+
+
+def checked_unread(producer: SharedStreamProducer) -> int | None:
+    """Return the number of unread messages of the upstream, or None if it is unknown. Raises the producer's errors, and `WrongPosition`."""
+    unread = producer.get_unread()
+    if unread is None or (type(unread) is int and 0 <= unread < 2**63):
+        return unread
+    raise WrongPosition(f"get_unread returned {describe_value(unread)[:100]}: it must be an integer from 0 on, or None.")
 
 
 def unreadable(producer: SharedStreamProducer) -> dict[str, str]:

@@ -70,6 +70,13 @@ class SharedStreamProducer(ABC):
         del lane
         return None
 
+    def get_unread(self) -> int | None:
+        """Return the number of messages that the upstream has and that `open_stream` has not yielded, or None if it is unknown.
+
+        The number may be some seconds old. The call must not block.
+        """
+        return None
+
     def get_errors(self) -> Mapping[str, str]:
         """Return the parts of the upstream that cannot be read now, by name, with the reason. The other parts are read."""
         return {}

@@ -57,6 +57,7 @@ STREAM_METRICS: Final = (
     Metric("stream_advances_in_flight", "gauge", "Lanes that are being advanced.", "stream", "in_flight"),
     Metric("stream_lag", "gauge", "Positions between the lanes and their ends, if the upstream reports ends.", "stream", "lag"),
     Metric("stream_outstanding", "gauge", "Raw events that are read and not advanced.", "stream", "outstanding"),
+    Metric("stream_unread", "gauge", "Messages of the upstream that are not read, if the upstream reports them.", "stream", "unread"),
     Metric("stream_oldest_unresolved_seconds", "gauge", "Age of the oldest unresolved raw event.", "stream", "oldest_unresolved"),
 )
 

@@ -74,6 +74,8 @@ class FolderBroker(Broker):
 class QueueBroker(Broker):
     """A queue in a file, with one sender that stays open."""
 
+    counted: ClassVar[bool] = True
+
     def __init__(self, folder: Path) -> None:
         self._path = folder / "orders.queue"
         self._writer = QueueWriter(self._path).__enter__()
@@ -92,6 +94,8 @@ class HttpBroker(Broker):
     """An endpoint of its own of a shared receiver. The sender names the key of a request in a header; each key has a lane of its own."""
 
     _numbers: ClassVar[Iterator[int]] = iter(range(ENDPOINTS))
+
+    counted: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._receiver = shared_receiver()
@@ -115,6 +119,8 @@ class MemoryBroker(Broker):
 
     durable: ClassVar[bool] = False
 
+    counted: ClassVar[bool] = True
+
     def __init__(self, folder: Path) -> None:
         self._memory = Memory(str(folder))
 
@@ -130,6 +136,8 @@ class MemoryBroker(Broker):
 
 class KafkaBroker(Broker):
     """A topic of its own. A lane is a partition; a new one is added for each lane that a test names."""
+
+    counted: ClassVar[bool] = True
 
     def __init__(self, server: KafkaServer, **settings: str) -> None:
         self._server = server

@@ -94,6 +94,7 @@ def items_of(items: Sequence[tuple[Any, Any]], failed: Sequence[int] = ()) -> li
 class NatsBroker(Broker):
     """A stream of its own, with a subject for each lane that a test names."""
 
+    counted: ClassVar[bool] = True
     retention: ClassVar[str] = "limits"
 
     def __init__(self, server: NatsServer) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.redis.producer import RedisProducer
@@ -74,6 +74,7 @@ class RedisStream:
 class RedisBroker(Broker):
     """Streams of its own. A lane is a stream key; all keys that the contract uses are declared."""
 
+    counted: ClassVar[bool] = True
     names = (*"abcde", *(f"lane{number:02}" for number in range(20)))
 
     def __init__(self, server: RedisServer) -> None:

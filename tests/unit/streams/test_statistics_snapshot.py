@@ -133,3 +133,18 @@ async def test_lanes_with_upstream_errors_are_listed_first() -> None:
     assert (len(lanes), lanes[0].lane, lanes[0].error, lanes[0].read) == (100, "0.jsonl", "It is not a file.", None)
     assert sum(lane.error is not None for lane in lanes) == 20
     await quick.leave()
+
+
+@pytest.mark.parametrize(("answer", "error"), [(7, None), (None, None), (True, "get_unread returned"), (-1, "get_unread returned")])
+async def test_the_number_of_unread_messages_is_reported_or_the_reason_why_not(answer: Any, error: str | None) -> None:
+    manager, feed = SharedStreamManager(), Feed([("x", 1)])
+    setattr(feed, "get_unread", lambda: answer)  # noqa: B010  a method of the class
+    runner = Runner(manager, 1, reads(feed)(), confirm=False)
+    await until(lambda: len(runner.events) == 1)
+    statistics = manager.statistics(KEY)
+    assert statistics.unread == (answer if error is None else None)
+    errors = [lane.error for lane in statistics.lanes if lane.lane == "get_unread"]
+    assert (len(errors), bool(errors) and str(error) in str(errors[0])) == ((0, False) if error is None else (1, True))
+    reported = json.loads(await heartbeat(manager, [KEY]))["streams"][0]["unread"]
+    assert reported == statistics.unread
+    await runner.leave()

@@ -17,12 +17,13 @@ from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.queries.events import event_detail, event_page, events_of_run
 from headrace.store.queries.pipeline_runs import last_runs, run_called
 from headrace.store.queries.status import schema_revision
-from headrace.store.queries.streams import stream_page
+from headrace.store.queries.streams import stream_page, upstream_page
 from headrace.store.queries.triggers import trigger_page
 from headrace.wire.calls import admin as calls
 from headrace.wire.custody.receipts import LogMark, StreamAdopted
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.status import status as wire
+from headrace.wire.status.upstreams import UpstreamList
 
 NO_STORE = {"Cache-Control": "no-store"}
 EVENT_STREAM = {**NO_STORE, "X-Accel-Buffering": "no"}
@@ -82,6 +83,12 @@ def _add_lists(router: APIRouter, store: Store) -> None:
         """Return shared streams with their lanes by name, as their jobs last reported them. `after` is that of the previous page."""
         with store.reading() as connection:
             return stream_page(connection, after=after, limit=limit)
+
+    @route(router, calls.LIST_UPSTREAMS)
+    def upstreams(after: str | None = None, limit: Limit = 100) -> UpstreamList:
+        """Return the upstreams that projects declare by name, with their readers and their lag. `after` is that of the previous page."""
+        with store.reading() as connection:
+            return upstream_page(connection, unserved(connection), after=after, limit=limit)
 
     @route(router, calls.ADOPT_STREAM)
     def adopt(mark: LogMark) -> StreamAdopted:

@@ -21,6 +21,7 @@ from headrace.wire.base import WireModel
 from headrace.wire.calls import admin as calls
 from headrace.wire.calls.call import NO_QUERY, B, Call, Query, R
 from headrace.wire.status.status import StreamList, TriggerList
+from headrace.wire.status.upstreams import UpstreamList
 
 PAGE: Final = 1_000
 """Entries of a list in one request."""
@@ -68,6 +69,10 @@ class AdminClient:
     def streams(self) -> StreamList:
         """Return all shared streams and their lanes."""
         return StreamList.model_validate(self._all(calls.LIST_STREAMS, "streams"))
+
+    def upstreams(self) -> UpstreamList:
+        """Return all upstreams that projects declare, with their readers and their lag."""
+        return UpstreamList.model_validate(self._all(calls.LIST_UPSTREAMS, "upstreams"))
 
     def _send(
         self, call: Call[Any, Any], body: WireModel | None, credential: str | None, query: Query, parameters: Mapping[str, int | str]

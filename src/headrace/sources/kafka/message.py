@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.sources.decoding import Decoder, decode_or_reason
 from headrace.triggers.raw_event import Message
 
 if TYPE_CHECKING:
@@ -20,3 +21,17 @@ class KafkaMessage(Message):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for another process: all but the partition, which belongs to the reader."""
         return super().__getstate__() | {"partition": None}
+
+
+def raw_event(message: Any, decode: Decoder, partition: Partition, offset: int) -> KafkaMessage:
+    """Return the raw event of a message of the client library."""
+    value, key, (kind, timestamp) = message.value(), message.key(), message.timestamp()
+    try:
+        headers = message.headers()
+    except UnicodeDecodeError:
+        headers = None  # the name of a header is not UTF-8
+    text, headers, time_ms = None if key is None else key.decode(errors="replace"), headers or (), timestamp if kind else None
+    (data, id), reason = decode_or_reason(decode, value, headers)
+    event = KafkaMessage(data, partition.lane, offset, text, None, headers, time_ms, id, reason)
+    event.partition = partition
+    return event

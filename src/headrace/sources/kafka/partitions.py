@@ -95,6 +95,11 @@ class Partition:
         end = max(self.end, self.delivered + 1)
         return end - 1 if end > 0 else None
 
+    @property
+    def unread(self) -> int:
+        """The number of offsets after the last one read. Some may have no message: markers of transactions, and compacted messages."""
+        return max(0, self.end - max(self.delivered + 1, self.read_end))
+
     def deliver(self, offset: int) -> bool:
         """Record that a message is delivered. Return False if it was delivered before."""
         if offset <= self.delivered:

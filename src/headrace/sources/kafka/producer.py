@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from operator import length_hint
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -53,6 +54,9 @@ class KafkaProducer(SharedStreamProducer):
         self._topics = topics
         self._reader: KafkaReader | None = None
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._batch: Iterator[KafkaMessage] = iter(())
+        self._batch_size = 0
+        """The messages of the present batch. The reader counts all of them as not taken."""
         self._ended = asyncio.Event()
         self._advances: GroupCommit[Sequence[AdvanceItem], HeadraceError | None] = GroupCommit(self._commit)
 
@@ -69,9 +73,11 @@ class KafkaProducer(SharedStreamProducer):
             while True:
                 kind, item = await self._inbox.get()
                 if kind == "messages":
-                    for message in item:
+                    self._batch, self._batch_size = iter(item), len(item)
+                    for message in self._batch:
                         yield message, message
                     reader.took(len(item), sum(len(message.data) for message in item))
+                    self._batch_size = 0
                 elif kind == "marks":
                     await self._check(reader, item)
                 else:
@@ -149,6 +155,11 @@ class KafkaProducer(SharedStreamProducer):
         """Return the offset before the committed one, or None until the first commit."""
         partition = None if self._reader is None else self._reader.partitions.of_lane(str(lane))
         return None if partition is None else partition.committed_position
+
+    def get_unread(self) -> int | None:
+        """Return the number of messages that are not yielded, as of the last fetch, or None before the partitions are assigned."""
+        unread = None if self._reader is None else self._reader.unread
+        return None if unread is None else max(0, unread - self._batch_size + length_hint(self._batch))
 
     def get_errors(self) -> Mapping[str, str]:
         """Return the lanes with deleted messages, the topics that cannot be read, and whether the brokers are away."""

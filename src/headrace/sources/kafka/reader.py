@@ -16,12 +16,12 @@ import structlog
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
-from headrace.sources.decoding import DECODERS, Decoder, decode_or_reason
+from headrace.sources.decoding import DECODERS, Decoder
 from headrace.sources.kafka.assignment import Assignment, recreated
 from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced
 from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.commits import CommitRequest, Commits
-from headrace.sources.kafka.message import KafkaMessage
+from headrace.sources.kafka.message import KafkaMessage, raw_event
 from headrace.sources.kafka.partitions import Partition, Partitions, TopicPartitionKey
 from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding, uses_new_protocol
 from headrace.sources.kafka.start import Start
@@ -102,6 +102,12 @@ class KafkaReader(threading.Thread):
         self._taken[0] += messages
         self._taken[1] += size
         self._wake.set()
+
+    @property
+    def unread(self) -> int | None:
+        """The number of messages that the stream has not taken, here and at the brokers, or None if no partition is assigned."""
+        assigned = self.partitions.assigned
+        return None if not assigned else self._delivered[0] - self._taken[0] + sum(partition.unread for partition in assigned)
 
     def renote(self, mark: LogMark) -> None:
         """Write the mark beside the committed offsets that have the mark of another event log."""
@@ -237,7 +243,7 @@ class KafkaReader(threading.Thread):
                 partition = self.partitions.get(key)
             if partition is None or not partition.is_assigned or not partition.deliver(offset):
                 continue
-            event = _raw_event(message, self._decode, partition, offset)
+            event = raw_event(message, self._decode, partition, offset)
             size += len(event.data)
             ready.append(event)
         if ready and self._reads:
@@ -370,19 +376,6 @@ class KafkaReader(threading.Thread):
 
     def _topic_partition(self, partition: Partition) -> Any:
         return self._client.library.TopicPartition(partition.key.topic, partition.key.number)
-
-
-def _raw_event(message: Any, decode: Decoder, partition: Partition, offset: int) -> KafkaMessage:
-    value, key, (kind, timestamp) = message.value(), message.key(), message.timestamp()
-    try:
-        headers = message.headers()
-    except UnicodeDecodeError:
-        headers = None  # the name of a header is not UTF-8
-    text, headers, time_ms = None if key is None else key.decode(errors="replace"), headers or (), timestamp if kind else None
-    (data, id), reason = decode_or_reason(decode, value, headers)
-    event = KafkaMessage(data, partition.lane, offset, text, None, headers, time_ms, id, reason)
-    event.partition = partition
-    return event
 
 
 def _topic_error(topic: str, error: Any) -> HeadraceError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
 from contextlib import suppress
+from operator import length_hint
 from typing import Final
 
 from headrace.core.ledger.outcome import AdvanceItem
@@ -21,6 +22,7 @@ class MemoryProducer(SharedStreamProducer):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._news = asyncio.Event()
+        self._fetched: Iterator[Message] = iter(())
 
     async def open_stream(self) -> AsyncIterator[tuple[Message, Message]]:
         """Take over the queue and yield its messages without end. Raises `UpstreamError` if another producer has it."""
@@ -35,7 +37,8 @@ class MemoryProducer(SharedStreamProducer):
         while True:
             self._news.clear()
             messages = self._store.fetch(FETCH_OF_A_LANE)
-            for message in messages:
+            self._fetched = iter(messages)
+            for message in self._fetched:
                 yield message, message
             if not messages:
                 await self._news.wait()
@@ -61,6 +64,10 @@ class MemoryProducer(SharedStreamProducer):
         """Return the position before the lane's oldest remaining message, or None until the first is deleted."""
         stored_lane = self._store.lanes.get(str(lane))
         return None if stored_lane is None else stored_lane.committed
+
+    def get_unread(self) -> int | None:
+        """Return the number of messages after the last ones read, in all lanes."""
+        return length_hint(self._fetched) + sum(lane.last - lane.read for lane in tuple(self._store.lanes.values()))
 
     async def aclose(self) -> None:
         """Release the queue for another producer."""

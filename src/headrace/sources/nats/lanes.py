@@ -66,6 +66,7 @@ class Lane:
         "name",
         "seen",
         "subject",
+        "waiting",
     )
 
     def __init__(self, name: str, subject: str, consumer: str, *, acks_each: bool = False, covers_stream: bool = False) -> None:
@@ -92,6 +93,8 @@ class Lane:
         """The sequence of the first failed message."""
         self.end = 0
         """The sequence of the last message of the lane, as far as known."""
+        self.waiting = 0
+        """How many messages of the lane were not delivered, as of the last message or look."""
         self._outstanding: deque[int] = deque()
 
     def begin(self, created: str, *, floor: int, seen: int, waiting: int) -> None:
@@ -103,6 +106,7 @@ class Lane:
 
     def expect(self, waiting: int) -> None:
         """Record how many messages are not delivered yet."""
+        self.waiting = waiting
         self.end = max(self.end if waiting else 0, self.delivered + waiting)
 
     def receive(self, origin: Origin) -> bool:

@@ -118,6 +118,10 @@ class NatsProducer(SharedStreamProducer):
         known = self._lanes.get(str(lane))
         return None if known is None else known.committed_position
 
+    def get_unread(self) -> int | None:
+        """Return the number of messages that are not yielded, as of the last message or look of each lane."""
+        return None if self._reader is None else self._reader.unread
+
     def get_errors(self) -> Mapping[str, str]:
         """Return the lanes with messages that the server removed, and the consumers that were deleted."""
         return {} if self._reader is None else dict(self._reader.problems)

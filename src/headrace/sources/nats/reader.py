@@ -101,6 +101,11 @@ class Reader:
             self._room.set()
         return item
 
+    @property
+    def unread(self) -> int:
+        """The number of messages that are not taken, here and at the server."""
+        return len(self._inbox) + sum(lane.waiting for lane in self._lanes)
+
     def stop(self) -> None:
         """Ask for no more messages."""
         self._reads = False

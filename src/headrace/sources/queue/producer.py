@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from operator import length_hint
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -42,6 +43,7 @@ class QueueProducer(SharedStreamProducer):
         self._renewing: asyncio.Task[None] | None = None
         self._lost: HeadraceError | None = None
         self._news = asyncio.Event()
+        self._fetched: Iterator[QueueMessage] = iter(())
         self._advances: GroupCommit[Sequence[AdvanceItem], None] = GroupCommit(self._commit)
 
     async def open_stream(self) -> AsyncIterator[tuple[QueueMessage, QueueMessage]]:
@@ -62,7 +64,8 @@ class QueueProducer(SharedStreamProducer):
                 if self._lost is not None:
                     raise self._lost
                 messages = await self._in_thread(reader.fetch)
-                for message in messages:
+                self._fetched = iter(messages)
+                for message in self._fetched:
                     yield message, message
                 if not messages:
                     with suppress(TimeoutError):
@@ -97,6 +100,11 @@ class QueueProducer(SharedStreamProducer):
         """Return the position before the lane's oldest message that is still in the queue, or None until the first is deleted."""
         state = None if self._reader is None else self._reader.lanes.get(str(lane))
         return None if state is None else state.committed
+
+    def get_unread(self) -> int | None:
+        """Return the number of messages that are not yielded, as of the last look, or None if too many lanes have some."""
+        unread = None if self._reader is None else self._reader.unread
+        return None if unread is None else unread + length_hint(self._fetched)
 
     async def aclose(self) -> None:
         """Release the queue for the next process."""

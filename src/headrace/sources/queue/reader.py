@@ -34,6 +34,7 @@ FETCH_LANES: Final = 4096
 EMPTY_LANE_SECONDS: Final = 60.0
 MAX_DELETED_LANES: Final = 2000
 MAX_DELETED_LANES_PER_COMMIT: Final = 64
+MAX_COUNTED_LANES: Final = 10_000
 
 
 class QueueMessage(Message):
@@ -141,12 +142,20 @@ class QueueReader:
                 self._empty.pop(message.row_id >> LANE_BITS, None)
                 self._empty[message.row_id >> LANE_BITS] = message.lane, time()
 
+    @property
+    def unread(self) -> int | None:
+        """The number of messages that are not fetched, as of the last look, or None if more than MAX_COUNTED_LANES lanes have some."""
+        pending = tuple(self._pending.values())  # another thread may change it
+        return None if len(pending) > MAX_COUNTED_LANES else sum(one.last - one.fetched for one in pending)
+
     def renew(self) -> None:
-        """Renew the lease, and delete empty lanes. Raises `UpstreamFenced` if another reader has taken over."""
+        """Renew the lease, look for new messages, and delete empty lanes. Raises `UpstreamFenced` if another reader has taken over."""
         with self._file.writing(self._notes) as connection:
             self._fence(connection)
             connection.execute("UPDATE queue SET expires = ?", (time() + LEASE_SECONDS,))
             self._delete_empty_lanes(connection, MAX_DELETED_LANES)
+        with plain(self._file.path):
+            self._look()  # a stream that takes no messages does not fetch
 
     def close(self) -> None:
         """Release the queue for the next reader."""
@@ -211,12 +220,20 @@ class QueueReader:
         self._empty.pop(id, None)
         full = lane_name(name, self._file.birthmark)
         known = self._pending.get(id)
-        fetched = self._reached.get(id, row_id_of(id, 0)) if known is None else known.fetched
+        fetched = self._reached_in(id, last) if known is None else known.fetched
         if row_id_of(id, last) > fetched:
             self._pending[id] = Pending(full, fetched, row_id_of(id, last))
         state = self.lanes.get(full)
         committed = _committed(self._file.connection, row_id_of(id, last))[0] if state is None else state.committed
         self.lanes[full] = LaneState(last, committed)
+
+    def _reached_in(self, id: int, last: int) -> int:
+        """Return the row id of the last fetched message of a lane, or the one before its oldest message."""
+        if id in self._reached:
+            return self._reached[id]
+        query = "SELECT min(row_id) FROM message WHERE row_id BETWEEN ? AND ?"
+        (oldest,) = self._file.connection.execute(query, (row_id_of(id, 0), row_id_of(id, LAST_IN_LANE))).fetchone()
+        return row_id_of(id, last) if oldest is None else int(oldest) - 1
 
     def _fetch_lane(self, id: int, limit: int, room: int, into: list[QueueMessage]) -> int:
         """Add the lane's next messages to `into`, and return their bytes: at most a little more than `room`.

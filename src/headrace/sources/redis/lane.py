@@ -68,6 +68,8 @@ class Lane:
         """Whether the key was deleted."""
         self.count = START_COUNT
         """How many entries the next request reads."""
+        self.unread: int | None = None
+        """How many entries were never read, as of the last look, or None if that is unknown."""
         self._target = committed
         self._delivered: int | None = None
         self._answered: int | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from operator import length_hint
 from typing import Final, NamedTuple
 
 import structlog
@@ -50,6 +51,7 @@ class RedisProducer(SharedStreamProducer):
         self._client: RedisClient | None = None
         self._reader: StreamReader | None = None
         self._beat: asyncio.Task[None] | None = None
+        self._batch: Iterator[tuple[Message, StreamEntry]] = iter(())
         self._advances: GroupCommit[Sequence[AdvanceItem], HeadraceError | None] = GroupCommit(self._commit)
 
     async def open_stream(self) -> AsyncIterator[tuple[Message, StreamEntry]]:
@@ -71,7 +73,8 @@ class RedisProducer(SharedStreamProducer):
         self._beat = asyncio.create_task(self._renew(reader), name="headrace redis lease")
         async with aclosing(reader.entries()) as batches:
             async for items in batches:
-                for item in items:
+                self._batch = iter(items)
+                for item in self._batch:
                     yield item
                     if self._beat.done():
                         self._beat.result()
@@ -120,6 +123,11 @@ class RedisProducer(SharedStreamProducer):
         """Return the position up to which all entries are answered or missing, or None if it is unknown."""
         state = None if self._reader is None else self._reader.lane(str(lane))
         return None if state is None else state.committed
+
+    def get_unread(self) -> int | None:
+        """Return the number of entries that are not yielded, as of the last look, or None while pending entries are read again."""
+        unread = None if self._reader is None else self._reader.unread
+        return None if unread is None else unread + length_hint(self._batch)
 
     def get_errors(self) -> Mapping[str, str]:
         """Return the lanes with missing entries, the streams that were deleted, and whether the server is away."""

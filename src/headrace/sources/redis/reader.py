@@ -128,8 +128,12 @@ class StreamReader:
         return self._call(COMMIT, lane, committed, *written, "1" if passes else "", *ids)
 
     async def renew(self) -> None:
-        """Prolong the leases. Raises `UpstreamFenced` or `StreamError`."""
-        raise_first(await self._client.call([Call(RENEW, key, "", "") for key in self._keys]))
+        """Prolong the leases, and count the unread entries. Raises `UpstreamFenced` or `StreamError`."""
+        answers = raise_first(await self._client.call([Call(RENEW, key, "", "") for key in self._keys]))
+        for name, answer in zip(self._description.keys, answers, strict=True):
+            lane = self._lanes.get(name)
+            if lane is not None and len(answer) > 1:
+                lane.unread = None if int(answer[1]) < 0 else int(answer[1])
 
     async def release(self) -> None:
         """Give the leases back."""
@@ -138,6 +142,14 @@ class StreamReader:
     def lane(self, name: str) -> Lane | None:
         """Return the lane of this name."""
         return self._by_name.get(name)
+
+    @property
+    def unread(self) -> int | None:
+        """The number of entries that were never read, or None while pending entries are read again or the server is away."""
+        if self._is_interrupted or not self._lanes:
+            return None
+        counts = [lane.unread for lane in self._lanes.values() if lane.pending_after is None and lane.unread is not None]
+        return sum(counts) if len(counts) == len(self._lanes) else None
 
     @property
     def _keys(self) -> list[StreamKey]:
@@ -289,6 +301,7 @@ class StreamReader:
         last, missing, gap_from, gap_to = answer[2].decode(), int(answer[3]), answer[4].decode(), answer[5].decode()
         is_full = len(entries) == requested
         lane.read = entries[-1][0].decode() if is_full else last
+        lane.unread = int(answer[6])
         lane.looked(limited_position(last), at_end=not is_full)
         if missing > 0:
             self._missed(lane, Gap(gap_from, limited_position(gap_to)), missing)

@@ -64,8 +64,21 @@ return {'ok'}
 """
 """Give the lease back. Scripts of this reader still work until another one takes it."""
 
-RENEW: Final = _FENCE + "return {'ok'}"
-"""Prolong the lease."""
+RENEW: Final = (
+    _FENCE
+    + """
+local reply, added = redis.pcall('XINFO', 'STREAM', stream), nil
+if not reply.err then
+  for i = 1, #reply, 2 do
+    if reply[i] == 'entries-added' then added = reply[i + 1] end
+  end
+end
+local counted = tonumber(redis.call('HGET', state, 'counted'))
+if not added or not counted then return {'ok', -1} end
+return {'ok', math.max(added - counted, 0)}
+"""
+)
+"""Prolong the lease, and count the entries that are not read, or -1 if that is unknown."""
 
 ESTABLISH: Final = (
     _FENCE
@@ -142,10 +155,10 @@ if missing > 0 then
 end
 redis.call('HSET', state, 'counted', counted + #entries + missing)
 if #entries > 0 then redis.call('HSET', state, 'delivered', entries[#entries][1]) end
-return {'ok', entries, last, missing, gap_from, gap_to}
+return {'ok', entries, last, missing, gap_from, gap_to, math.max(info['entries-added'] - counted - #entries - missing, 0)}
 """
 )
-"""Read new entries, and count missing ones. `count` new entries mean that there may be more."""
+"""Read new entries, and count missing and unread ones. `count` new entries mean that there may be more."""
 
 PENDING: Final = (
     _FENCE

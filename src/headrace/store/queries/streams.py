@@ -1,10 +1,13 @@
-"""Shared streams: the last report of each, with the counts of all jobs that ran it."""
+"""Shared streams: the last report of each, with the counts of all jobs that ran it. Upstreams are the streams that projects declare.
+
+The cost of a page grows with its streams, never with the number of recorded lanes.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -12,16 +15,21 @@ from sqlalchemy import Connection, Integer, bindparam, case, func, or_, select
 
 from headrace.store.control.stream_reports import sum_counters
 from headrace.store.custody.stream_counts import recorded_by_stream
-from headrace.store.dialects.statements import ResultRow
+from headrace.store.dialects.statements import ResultRow, in_list
+from headrace.store.queries.triggers import last_failure
 from headrace.store.tables.control import jobs, stream_reports, triggers
+from headrace.store.tables.custody import lanes
 from headrace.wire.control.streams import StreamReport
 from headrace.wire.status.status import StreamList, StreamStatus
+from headrace.wire.status.upstreams import KINDS, MAX_LANES, MAX_PROBLEMS, UpstreamLane, UpstreamList, UpstreamStatus
 
 HOLDER = re.compile(r"trigger (\d{1,18})(\b.*)", re.DOTALL)
 MAX_LISTED_LANES = 20
 """Maximum number of lanes of each stream in a list of the most important streams."""
 
 
+_declared = (triggers.c.stream.is_not(None), triggers.c.run_id.is_(None), triggers.c.state != "removed")
+_positions = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == bindparam("of"), in_list(lanes.c.lane, "names"))
 _needed_streams = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
 _in_use = or_(stream_reports.c.stream.in_(_needed_streams), jobs.c.state == "running")
 _running = select(jobs.c.id).where(jobs.c.state == "running")
@@ -38,6 +46,7 @@ _count = select(func.count()).select_from(stream_reports).where(_runs)
 _STOPPED: Final[dict[str, Any]] = {
     "state": "stopped",
     "outstanding": 0,
+    "unread": None,
     "in_flight": 0,
     "oldest_unresolved": None,
     "held_by": None,
@@ -140,3 +149,81 @@ def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
         known = [one.model_copy(update={"trigger": names.get(one.trigger_id, f"trigger {one.trigger_id}")}) for one in report.retrying]
         named["retrying"] = known
     return report.model_copy(update=named) if named else report
+
+
+def upstream_page(connection: Connection, why: Mapping[int, str], *, after: str | None, limit: int) -> UpstreamList:
+    """Return a page of the upstreams that triggers of projects read, by name, after the name `after`.
+
+    `why` maps a trigger that no triggerer can run to the reason.
+    """
+    columns = (func.count().label("number"), func.min(triggers.c.id).label("first"), func.max(triggers.c.job_id).label("job_id"))
+    query = select(triggers.c.stream, *columns).where(*_declared).group_by(triggers.c.stream).order_by(triggers.c.stream).limit(limit)
+    if after is not None:
+        query = query.where(triggers.c.stream > after)
+    rows = connection.execute(query).all()
+    names = [row.stream for row in rows]
+    reports = {one.stream: one for one in streams_named(connection, names)}
+    projects, failures = _projects(connection, names), _failures(connection, names)
+    running = set(connection.execute(_running).scalars())
+    upstreams = []
+    for row in rows:
+        status = UpstreamStatus(
+            stream=row.stream, kind=_kind(row.stream), projects=projects[row.stream], triggers=row.number, state="stopped"
+        )
+        reader = row.job_id if row.job_id in running else None
+        if reader is None:
+            status = status.model_copy(update={"unread_because": why.get(row.first, "no triggerer has it yet")})
+        upstreams.append(_with_report(connection, status, reports.get(row.stream), reader, failures[row.stream]))
+    return UpstreamList(upstreams=upstreams, after=names[-1] if len(names) == limit else None)
+
+
+def _with_report(
+    connection: Connection, status: UpstreamStatus, report: StreamStatus | None, reader: int | None, failures: Iterable[str]
+) -> UpstreamStatus:
+    """Return the upstream with its last report. `reader` is the job that has it."""
+    problems = list(failures)
+    changes: dict[str, Any] = {"job_id": reader, "state": "stopped" if reader is None else "starting"}
+    if report is not None:
+        reported = report.lanes[:MAX_LANES]
+        stored = {
+            row.lane: row.last for row in connection.execute(_positions, {"of": status.stream, "names": [one.lane for one in reported]})
+        }
+        problems += [f"{lane.lane}: {lane.error}" for lane in report.lanes if lane.error is not None]
+        changes |= {
+            "lanes_open": report.lanes_open,
+            "lanes": [
+                UpstreamLane(lane=lane.lane, stored=stored.get(lane.lane), advanced=lane.advanced, end=lane.end)
+                for lane in reported
+                if lane.read is not None or lane.advanced is not None
+            ],
+        }
+        if reader is not None and report.job_id == reader:
+            lag = None if report.unread is None else report.unread + report.outstanding
+            changes |= {"state": report.state, "unread": report.unread, "outstanding": report.outstanding, "lag": lag}
+    return status.model_copy(update=changes | {"problems": problems[:MAX_PROBLEMS]})
+
+
+def _kind(stream: str) -> str | None:
+    kind, _, rest = stream.partition(":")
+    return kind if rest and kind in KINDS else None
+
+
+def _projects(connection: Connection, names: Sequence[str]) -> Mapping[str, list[str]]:
+    query = select(triggers.c.stream, triggers.c.project).distinct().where(*_declared, triggers.c.stream.in_(names))
+    projects: dict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(query.order_by(triggers.c.project)):
+        projects[row.stream].append(row.project)
+    return projects
+
+
+def _failures(connection: Connection, names: Sequence[str]) -> Mapping[str, list[str]]:
+    """Return the failures of triggers that do not run now, by stream."""
+    number = func.row_number().over(partition_by=triggers.c.stream, order_by=triggers.c.name).label("number")
+    columns = (triggers.c.stream, triggers.c.name, triggers.c.state, triggers.c.failure, number)
+    failed = select(*columns).where(*_declared, triggers.c.state.in_(("failed", "parked")), triggers.c.stream.in_(names)).subquery()
+    failures: dict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(select(failed).where(failed.c.number <= MAX_PROBLEMS).order_by(failed.c.stream, failed.c.number)):
+        failure = last_failure(row.failure)
+        reason = f": {failure['type']}: {failure['message']}" if failure else ""
+        failures[row.stream].append(f"trigger {row.name} {'is parked' if row.state == 'parked' else 'failed'}{reason}")
+    return failures

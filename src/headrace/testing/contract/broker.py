@@ -41,6 +41,9 @@ class Broker(ABC):
     progress: ClassVar[bool] = True
     """Its producer knows the end of a lane and the committed position: `get_lane_end`, `get_committed`."""
 
+    counted: ClassVar[bool] = False
+    """Its producer counts the messages that it has not yielded: `get_unread`. False by default, since a producer need not count them."""
+
     durable: ClassVar[bool] = True
     """It outlives the process that reads it, so that the suite can kill that process."""
 

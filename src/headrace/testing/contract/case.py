@@ -12,7 +12,7 @@ from headrace.testing.pytest_import import pytest
 
 CASE_TIMEOUT_SECONDS: Final = 240.0
 
-Promise: TypeAlias = Literal["lanes", "ordered", "positions", "redelivery", "progress", "durable"]
+Promise: TypeAlias = Literal["lanes", "ordered", "positions", "redelivery", "progress", "counted", "durable"]
 Suite = TypeVar("Suite")
 
 

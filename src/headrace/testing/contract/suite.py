@@ -9,9 +9,10 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.testing.contract.broker import Broker
@@ -293,6 +294,27 @@ class SourceContract(CancellationContract, CrashContract, ABC):
             await stream.advance(items)
             for lane in {producer.get_advance_lane(payload) for _, payload in items}:
                 assert producer.get_committed(lane) == producer.get_lane_end(lane) is not None
+
+    @contract_case("counted")
+    async def test_a_producer_counts_the_messages_that_it_has_not_yielded(self, broker: Broker) -> None:
+        count = broker.bounded(50)
+        producer = broker.upstream().producer()
+        broker.send("a", messages(count))
+        read: list[tuple[Any, Any]] = []
+        try:
+            async with aclosing(cast(AsyncGenerator[tuple[Any, Any], None], producer.open_stream())) as stream:
+                for left in (count - 1, count - 2):
+                    read.append(await anext(stream))
+                    async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                        while producer.get_unread() != left:
+                            await asyncio.sleep(0.01)
+                while len(read) < count:
+                    read.append(await anext(stream))
+                async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                    while producer.get_unread() != 0:
+                        await asyncio.sleep(0.01)
+        finally:
+            await producer.aclose()
 
     @contract_case()
     async def test_messages_arrive_byte_for_byte(self, broker: Broker) -> None:

@@ -127,11 +127,12 @@ class LaneAnswer(msgspec.Struct, array_like=True):
 
 
 class LanesAnswered(_Step):
-    """The producer's answers about lanes, and its read errors."""
+    """The producer's answers about lanes, its read errors, and the number of unread messages."""
 
     turn: int
     lanes: list[LaneAnswer]
     errors: dict[str, str] | Failure
+    unread: int | Failure | None = None
 
 
 ProducerStep: TypeAlias = Yielded | ReadingEnded | CallEnded | LanesAnswered

@@ -129,6 +129,7 @@ class RemoteProducer(SharedStreamProducer):
         self._queried_lanes: dict[int, None] = {}
         self._query_pending = False
         self._errors: dict[str, str] | Failure = {}
+        self._unread: int | Failure | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -191,6 +192,11 @@ class RemoteProducer(SharedStreamProducer):
         """Return the last answer of the producer."""
         return _value(lane.committed) if isinstance(lane, RemoteLane) else None
 
+    def get_unread(self) -> int | None:
+        """Return the last answer of the producer, and the raw events of it that the stream has not taken. `get_errors` queries it again."""
+        unread = _value(self._unread)
+        return None if unread is None else unread + len(self._items)
+
     def get_errors(self) -> Mapping[str, str]:
         """Return the last answer of the producer, and query it again."""
         self._query(None)
@@ -227,7 +233,7 @@ class RemoteProducer(SharedStreamProducer):
                 call.set_result(step)
         elif isinstance(step, LanesAnswered):
             self._query_pending = False
-            self._errors = step.errors
+            self._errors, self._unread = step.errors, step.unread
             for answer in step.lanes:
                 if (lane := self._lanes.get(answer.lane)) is not None:
                     lane.end, lane.committed = answer.end, answer.committed

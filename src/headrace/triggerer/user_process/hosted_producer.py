@@ -22,7 +22,7 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.core.values.text import clean_text, describe_error, describe_value, lane_name
 from headrace.errors import StreamError
 from headrace.streams.fan_out import position_of
-from headrace.streams.statistics_snapshot import MAX_SECONDS, checked_position, unreadable
+from headrace.streams.statistics_snapshot import MAX_SECONDS, checked_position, checked_unread, unreadable
 from headrace.streams.upstream.poll import POLL_YIELD_INTERVAL, presentable
 from headrace.streams.upstream.producer_factory import StreamOpener, make_producer
 from headrace.triggerer.context import TriggerContext
@@ -132,7 +132,7 @@ class HostedProducer:
             task.cancel()
 
     def answer(self, lanes: list[int]) -> None:
-        """Report the ends and committed positions of these lanes, as many as the time limit allows, and the read errors."""
+        """Report the positions of these lanes, as many as the time limit allows, the read errors and the number of unread messages."""
         producer, until = self._producer, perf_counter() + MAX_SECONDS
         if producer is None:
             self._say(LanesAnswered(self._turn, [], {}))
@@ -146,7 +146,8 @@ class HostedProducer:
                 answers.append(LaneAnswer(number, end, committed))
             if perf_counter() > until:
                 break
-        self._say(LanesAnswered(self._turn, answers, self._call_safely(partial(unreadable, producer))))
+        errors = self._call_safely(partial(unreadable, producer))
+        self._say(LanesAnswered(self._turn, answers, errors, self._call_safely(partial(checked_unread, producer))))
 
     def _call_safely(self, call: Callable[[], T]) -> T | Failure:
         try:

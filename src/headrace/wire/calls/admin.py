@@ -42,6 +42,7 @@ from headrace.wire.status.status import (
     TriggerList,
 )
 from headrace.wire.status.triggerers import BacklogDropped, SetDesiredState, TriggerDetail, TriggererList
+from headrace.wire.status.upstreams import UpstreamList
 from headrace.wire.task_runs import StartTask, TaskRunDetail, TaskRunList, TaskRunStatus
 from headrace.wire.webhooks import DeliveryList, RedriveResult, SetWebhook, SetWebhookState, WebhookList
 
@@ -62,6 +63,7 @@ DROP_BACKLOG = Call(
     "POST", "/api/v1/triggers/{trigger_id}/backlog/drop", NOTHING, BacklogDropped, "admin", "The backlog is empty then: 0 entries."
 )
 LIST_STREAMS = Call("GET", "/api/v1/streams", NOTHING, StreamList, "reader")
+LIST_UPSTREAMS = Call("GET", "/api/v1/upstreams", NOTHING, UpstreamList, "reader")
 ADOPT_STREAM = Call("POST", "/api/v1/streams/adopt", LogMark, StreamAdopted, "admin", "The same mark changes nothing.")
 GET_AUDIT = Call("GET", "/api/v1/audit", NOTHING, Audit, "reader")
 LIST_TRIGGERERS = Call("GET", "/api/v1/triggerers", NOTHING, TriggererList, "reader")

@@ -54,7 +54,8 @@ Unknown names are ignored and missing ones are 0, so that triggerers of another 
 class StreamReport(WireModel):
     """One shared stream: its counters since the job started, and its state now.
 
-    `outstanding` raw events are not advanced, and `in_flight` lanes are being advanced. `lanes` has at most 100 of the `lanes_open` lanes,
+    `outstanding` raw events are not advanced, and `in_flight` lanes are being advanced. `unread` messages of the upstream are not read,
+    or null if the upstream does not report their number. `lanes` has at most 100 of the `lanes_open` lanes,
     those furthest behind first. The `error` of a lane says why its last advance failed, until one succeeds, or why the lane cannot be read.
     `left_behind` tasks in the upstream's code still run although they were cancelled. `lanes_retrying` lanes wait, for one trigger each,
     for a retry of a raw event; `retrying` are at most 5 of these, the first due first.
@@ -64,6 +65,7 @@ class StreamReport(WireModel):
     state: str
     counters: Counters = StreamCounters()
     outstanding: int = 0
+    unread: int | None = None
     in_flight: int = 0
     lanes_open: int = 0
     lanes: list[LaneReport] = []

@@ -48,6 +48,7 @@ class Producer(SharedStreamProducer):
     advanced: ClassVar[list[list[AdvanceItem]]] = []
     made: ClassVar[list[Producer]] = []
     stubborn: ClassVar[bool] = False
+    unread: ClassVar[Any] = None
 
     def __init__(self) -> None:
         Producer.made.append(self)
@@ -75,6 +76,11 @@ class Producer(SharedStreamProducer):
     def get_position(self, broker_payload: Any) -> int | None:
         position: int | None = broker_payload[1]
         return position
+
+    def get_unread(self) -> int | None:
+        if isinstance(Producer.unread, BaseException):
+            raise Producer.unread
+        return cast("int | None", Producer.unread)
 
     async def aclose(self) -> None:
         self.closed += 1
@@ -126,6 +132,34 @@ async def test_lanes_positions_and_payloads_come_from_the_producer(feed: list[tu
     await stream.aclose()  # type: ignore[attr-defined]
     await producer.aclose()
     assert Producer.made[0].closed == 1
+    await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(7, 9), (None, None), (OSError("no count"), "no count"), (2**63, "get_unread returned")], ids=str
+)
+async def test_the_number_of_unread_messages_crosses_the_processes(
+    feed: list[tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch, answer: Any, expected: Any
+) -> None:
+    """Two raw events are in the runner, and the stream has not taken them: they are unread too."""
+    monkeypatch.setattr(Producer, "unread", answer)
+    feed += [({"n": n}, ("a", n)) for n in range(3)]
+    pool = local_producers()
+    producer = remote(pool)
+    stream, _ = await read(producer, 1)
+
+    def said() -> Any:
+        producer.get_errors()
+        try:
+            return producer.get_unread()
+        except Exception as error:
+            return expected if str(expected) in str(error) else error
+
+    async with asyncio.timeout(120):
+        while said() != expected or producer._query_pending or len(producer._items) != 2:
+            await asyncio.sleep(0)
+    await stream.aclose()  # type: ignore[attr-defined]
+    await producer.aclose()
     await pool.close()
 
 

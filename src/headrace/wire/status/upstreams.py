@@ -1,0 +1,60 @@
+"""Upstreams as an operator sees them: the streams that projects declare, who reads each, and how far."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.wire.base import WireModel
+
+KINDS: Final = frozenset({"directory", "http", "kafka", "memory", "nats", "objects", "postgres", "queue", "rabbitmq", "redis", "sqs"})
+"""The first parts of the names of built-in upstreams."""
+MAX_LANES: Final = 20
+"""Lanes of one upstream, those furthest behind first."""
+MAX_PROBLEMS: Final = 10
+"""Problems of one upstream."""
+
+
+class UpstreamLane(WireModel):
+    """One lane: the last position that the event log has recorded, and the last one that the upstream was advanced to.
+
+    `end` is the position of its last message, if the upstream reports it.
+    """
+
+    lane: str
+    stored: int | None = None
+    advanced: int | None = None
+    end: int | None = None
+
+
+class UpstreamStatus(WireModel):
+    """One upstream: the stream that the `triggers` of these projects share.
+
+    `kind` is the first part of its name, such as `kafka`, or null for one that is not built in. `job_id` is the triggerer that reads it.
+    If there is none, `unread_because` says why. `state` is that of its last report: `polling`, `paused`, `stopped` and others, or
+    `starting` before the triggerer's first report.
+
+    `lag` counts the messages that the upstream has and that are not advanced: unread ones (`unread`) and read ones (`outstanding`). It is
+    null if no triggerer reads the upstream, or if the upstream does not report its number of unread messages.
+    `lanes_open` is their number; `lanes` has at most 20 of them, those furthest behind first.
+    """
+
+    stream: str
+    kind: str | None
+    projects: list[str]
+    triggers: int
+    state: str
+    job_id: int | None = None
+    unread_because: str | None = None
+    lag: int | None = None
+    unread: int | None = None
+    outstanding: int = 0
+    lanes_open: int = 0
+    lanes: list[UpstreamLane] = []
+    problems: list[str] = []
+
+
+class UpstreamList(WireModel):
+    """GET /api/v1/upstreams: upstreams by name. Continue with `after`, which is null at the end."""
+
+    upstreams: list[UpstreamStatus]
+    after: str | None = None
