@@ -14,7 +14,8 @@ from headrace.core.connection import parse_connection
 from headrace.errors import MalformedEvent, UpstreamError
 from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
-from support.processes.kafka import connection_variable, shared
+from support.processes.broker_server import connection_variable
+from support.processes.kafka import shared
 from support.sources.kafka import KafkaTopic, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kafka")]

@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import MalformedEvent, StreamError, UpstreamError
 from headrace.testing.contract.reading import reading
 from support.processes.apicurio import Apicurio, shared
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.sources.kafka import KafkaTopic
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kafka")]

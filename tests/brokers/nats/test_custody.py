@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.processes.kafka import connection_variable
 from support.sources.kafka import numbers
 from support.sources.nats import MakeStream, NatsStream
 
@@ -26,34 +22,15 @@ project.watch("orders", Nats(stream={stream!r}, durable="shop", connection={conn
 """
 
 
-def start(folder: Path, stream: NatsStream) -> Deployment:
-    folder.mkdir()
-    deployment = Deployment(folder)
-    variable = connection_variable(stream.connection)
-    deployment._environment[variable] = os.environ[variable]
-    return deployment
-
-
 @pytest.fixture
 def deployment(tmp_path: Path, stream: NatsStream) -> Iterator[Deployment]:
-    with start(tmp_path / "first", stream) as deployment:
+    with Deployment(tmp_path / "first") as deployment:
+        deployment.share_connection(stream.connection)
         yield deployment
 
 
 def project(deployment: Deployment, stream: NatsStream) -> Path:
     return deployment.project(PROJECT.format(stream=stream.name, connection=stream.connection))
-
-
-def audit(deployment: Deployment) -> Any:
-    return json.loads(deployment.cli("audit", "--json").stdout)
-
-
-def count(deployment: Deployment) -> int:
-    return int(deployment.rows("SELECT count(*) FROM events")[0][0])
-
-
-def has_more(deployment: Deployment, events: int) -> bool:
-    return count(deployment) > events
 
 
 def test_killed_triggerers_store_each_message_once_and_the_audit_balances(deployment: Deployment, stream: NatsStream) -> None:
@@ -62,14 +39,12 @@ def test_killed_triggerers_store_each_message_once_and_the_audit_balances(deploy
     for first in range(0, 6_000, 2_000):
         stream.send(numbers(first, first + 2_000))
         triggerer = deployment.triggerer(path)
-        until(partial(has_more, deployment, first), "messages of this reader are stored")
+        deployment.wait_for_more_events(first)
         triggerer.kill()
     deployment.triggerer(path)
     until(lambda: stream.floor() == 6_000, "all messages are acknowledged")
-    assert count(deployment) == 6_000
-    (audited,) = audit(deployment)["streams"]
-    assert (audited["read"], audited["problems"]) == (6_000, [])
-    assert all(trigger["balanced"] for trigger in audited["triggers"])
+    assert deployment.count_events() == 6_000
+    assert deployment.balanced_stream()["read"] == 6_000
 
 
 @pytest.mark.parametrize("version", ["go"], indirect=True)
@@ -84,7 +59,7 @@ def test_removed_messages_are_a_gap_of_the_audit(deployment: Deployment, stream:
     stream.server.api(f"STREAM.PURGE.{stream.name}", {"seq": 51})
     deployment.triggerer(path)
     until(lambda: stream.floor() == 100, "the other messages are acknowledged")
-    (audited,) = audit(deployment)["streams"]
+    audited = deployment.audited_stream()
     assert [problem["problem"] for problem in audited["problems"]] == ["nothing is recorded after 10 up to 50"]
 
 
@@ -97,28 +72,28 @@ def test_another_database_is_rejected(deployment: Deployment, stream: NatsStream
     until(lambda: stream.floor() == 10, "the messages are acknowledged")
     triggerer.kill()
     stream.send(numbers(10, 20))
-    with start(tmp_path / "second", stream) as other:
+    with Deployment(tmp_path / "second") as other:
+        other.share_connection(stream.connection)
         other.triggerer(project(other, stream))
-        until(lambda: "it has another database" in other.cli("status", "--json").stdout, "the error is reported")
-        assert count(other) == 0
+        other.wait_for_status("it has another database")
+        assert other.count_events() == 0
     assert stream.floor() == 10
 
 
 def test_a_killed_server_is_read_on(tmp_path: Path, make_stream: MakeStream, own_server: Any) -> None:
     stream = make_stream(own_server)
-    with start(tmp_path / "first", stream) as deployment:
+    with Deployment(tmp_path / "first") as deployment:
+        deployment.share_connection(stream.connection)
         path = project(deployment, stream)
         stream.send(numbers(0, 3_000))
         deployment.triggerer(path)
-        until(partial(has_more, deployment, 0), "messages are stored")
+        deployment.wait_for_more_events(0)
         own_server.kill()
         own_server.start()
         stream.send(numbers(3_000, 3_100))
         until(lambda: stream.floor() == 3_100, "all messages are acknowledged")
-        assert count(deployment) == 3_100
-        (audited,) = audit(deployment)["streams"]
-        assert audited["problems"] == []
-        assert all(trigger["balanced"] for trigger in audited["triggers"])
+        assert deployment.count_events() == 3_100
+        deployment.balanced_stream()
 
 
 @pytest.mark.parametrize("version", ["package"], indirect=True)
@@ -134,6 +109,6 @@ def test_an_acknowledgement_whose_process_is_killed_around_it_repeats_no_event(d
         triggerer.kill()
     deployment.triggerer(path)
     until(lambda: stream.floor() == sent, "all messages are acknowledged")
-    assert count(deployment) == sent
-    (audited,) = audit(deployment)["streams"]
+    assert deployment.count_events() == sent
+    audited = deployment.audited_stream()
     assert audited["problems"] == []

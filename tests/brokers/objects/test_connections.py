@@ -9,7 +9,7 @@ import pytest
 from headrace.core.connection import parse_connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.connection_probes import probe_connection
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.sources.objects import TestBucket
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("objects"), pytest.mark.timeout(120)]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.processes.kafka import connection_variable
 from support.processes.versitygw import VersityGateway
 from support.sources.objects import TestBucket
 
@@ -35,21 +32,6 @@ def own_bucket(own_server: VersityGateway) -> Iterator[TestBucket]:
     bucket.close()
 
 
-def new_deployment(folder: Path, bucket: TestBucket) -> Deployment:
-    deployment = Deployment(folder)
-    variable = connection_variable(bucket.connection)
-    deployment._environment[variable] = os.environ[variable]
-    return deployment
-
-
-def count(deployment: Deployment) -> int:
-    return int(deployment.rows("SELECT count(*) FROM events")[0][0])
-
-
-def has_more(deployment: Deployment, events: int) -> bool:
-    return count(deployment) > events
-
-
 def state_of(bucket: TestBucket) -> Any:
     """Return the head, or an empty one before the first opening."""
     heads = [key for key in bucket.state_keys() if key.endswith("head.json")]
@@ -59,14 +41,10 @@ def state_of(bucket: TestBucket) -> Any:
     return json.loads(bucket.server.client.get_object(Bucket=bucket.name, Key=head)["Body"].read())
 
 
-def audit(deployment: Deployment) -> Any:
-    (stream,) = json.loads(deployment.cli("audit", "--json").stdout)["streams"]
-    return stream
-
-
 @pytest.mark.parametrize(("read", "each"), [("metadata", 1), ("lines", LINES)])
 def test_killed_triggerers_store_each_message_once_and_the_audit_balances(tmp_path: Path, bucket: TestBucket, read: str, each: int) -> None:
-    with new_deployment(tmp_path, bucket) as deployment:
+    with Deployment(tmp_path) as deployment:
+        deployment.share_connection(bucket.connection)
         path = deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read=read))
         for part in range(3):
             for number in range(OBJECTS):
@@ -74,47 +52,44 @@ def test_killed_triggerers_store_each_message_once_and_the_audit_balances(tmp_pa
                 bucket.put(
                     f"{9 - part}/{number:03}.jsonl", [b'{"part":%d,"object":%d,"line":%d}' % (part, number, n) for n in range(LINES)]
                 )
-            before = count(deployment)
+            before = deployment.count_events()
             triggerer = deployment.triggerer(path)
-            until(partial(has_more, deployment, before), "raw events of this reader are stored")
+            deployment.wait_for_more_events(before)
             triggerer.kill()
         deployment.triggerer(path)
-        until(lambda: count(deployment) == 3 * OBJECTS * each, "all raw events are stored")
+        until(lambda: deployment.count_events() == 3 * OBJECTS * each, "all raw events are stored")
         until(lambda: not state_of(bucket)["open"], "all objects are finished")
-        stream = audit(deployment)
-        assert stream["problems"] == []
-        assert all(trigger["balanced"] for trigger in stream["triggers"])
-        assert count(deployment) == 3 * OBJECTS * each
+        deployment.balanced_stream()
+        assert deployment.count_events() == 3 * OBJECTS * each
 
 
 def test_a_server_that_is_killed_and_started_again_loses_and_repeats_nothing(tmp_path: Path, own_bucket: TestBucket) -> None:
     bucket, server = own_bucket, own_bucket.server
-    with new_deployment(tmp_path, bucket) as deployment:
+    with Deployment(tmp_path) as deployment:
+        deployment.share_connection(bucket.connection)
         path = deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read="lines"))
         deployment.triggerer(path)
         for part in range(3):
-            before = count(deployment)
+            before = deployment.count_events()
             for number in range(OBJECTS):
                 bucket.put(
                     f"{9 - part}/{number:03}.jsonl", [b'{"part":%d,"object":%d,"line":%d}' % (part, number, n) for n in range(LINES)]
                 )
-            until(partial(has_more, deployment, before), "raw events are stored")
+            deployment.wait_for_more_events(before)
             server.kill()
             server.start()
-        until(lambda: count(deployment) == 3 * OBJECTS * LINES, "all raw events are stored")
+        until(lambda: deployment.count_events() == 3 * OBJECTS * LINES, "all raw events are stored")
         until(lambda: not state_of(bucket)["open"], "all objects are finished")
-        stream = audit(deployment)
-        assert stream["problems"] == []
-        assert all(trigger["balanced"] for trigger in stream["triggers"])
+        deployment.balanced_stream()
 
 
 def test_another_database_is_refused(tmp_path: Path, bucket: TestBucket) -> None:
     bucket.put("a.jsonl", [b"1"])
     for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        with new_deployment(tmp_path / name, bucket) as deployment:
+        with Deployment(tmp_path / name) as deployment:
+            deployment.share_connection(bucket.connection)
             deployment.triggerer(deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read="lines")))
             if name == "one":
                 until(lambda: len(state_of(bucket)["recent"]) > 0, "the object is finished")
             else:
-                until(lambda: "it has another database" in deployment.cli("status", "--json").stdout, "the other database is named")
+                deployment.wait_for_status("it has another database")

@@ -11,7 +11,7 @@ import pytest
 from headrace.sources.aws import client as aws_client
 from headrace.sources.objects.s3 import client
 from headrace.testing.contract.reading import reading
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.processes.network import Network
 from support.processes.versitygw import VersityGateway
 from support.sources.kafka import advance_until_done, numbers, until

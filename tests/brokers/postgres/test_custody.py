@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,26 +24,13 @@ project.watch("orders", outbox, id="$.n")
 @pytest.fixture
 def deployment(tmp_path: Path, table: OutboxTable) -> Iterator[Deployment]:
     with Deployment(tmp_path) as deployment:
-        variable = f"HEADRACE_CONNECTION_{table.connection.upper()}"
-        deployment._environment[variable] = os.environ[variable]
+        deployment.share_connection(table.connection)
         yield deployment
 
 
 def project(deployment: Deployment, table: OutboxTable, *, progress: bool) -> Path:
     argument = f", progress_table='progress_{table.name}'" if progress else ""
     return deployment.project(PROJECT.format(table=table.name, connection=table.connection, progress=argument))
-
-
-def audit(deployment: Deployment) -> Any:
-    return json.loads(deployment.cli("audit", "--json").stdout)
-
-
-def count(deployment: Deployment) -> int:
-    return int(deployment.rows("SELECT count(*) FROM events")[0][0])
-
-
-def has_more(deployment: Deployment, events: int) -> bool:
-    return count(deployment) > events
 
 
 @pytest.mark.parametrize("progress", [False, True])
@@ -60,15 +43,13 @@ def test_killed_triggerers_store_each_row_once_and_the_audit_balances(
         table.send_together(numbers(first + 500, first + 1_000), "us")
         end = table.lsn()  # later, the progress table is written
         triggerer = deployment.triggerer(path)
-        until(partial(has_more, deployment, first), "rows of this reader are stored")
+        deployment.wait_for_more_events(first)
         triggerer.kill()
     deployment.triggerer(path)
-    until(lambda: count(deployment) == 3_000, "all rows are stored")
+    until(lambda: deployment.count_events() == 3_000, "all rows are stored")
     until(lambda: table.confirmed() >= end, "all transactions are confirmed")
-    (stream,) = audit(deployment)["streams"]
-    assert stream["problems"] == []
-    assert all(trigger["balanced"] for trigger in stream["triggers"])
-    assert count(deployment) == 3_000
+    deployment.balanced_stream()
+    assert deployment.count_events() == 3_000
 
 
 def test_a_slot_that_was_dropped_between_two_readers_is_reported(deployment: Deployment, table: OutboxTable) -> None:
@@ -76,12 +57,12 @@ def test_a_slot_that_was_dropped_between_two_readers_is_reported(deployment: Dep
     table.send(numbers(0, 10))
     end = table.lsn()
     triggerer = deployment.triggerer(path)
-    until(lambda: count(deployment) == 10 and table.confirmed() >= end, "the rows are stored and confirmed")
+    until(lambda: deployment.count_events() == 10 and table.confirmed() >= end, "the rows are stored and confirmed")
     triggerer.kill()
     until(
         lambda: not table.execute("SELECT 1 FROM pg_replication_slots WHERE active AND slot_name = %s", values=[table.slot]), "it is free"
     )
     table.drop_slot()
     deployment.triggerer(path)
-    until(lambda: "Changes are lost" in deployment.cli("status", "--json").stdout, "the loss is reported")
+    deployment.wait_for_status("Changes are lost")
     assert not table.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", values=[table.slot])

@@ -11,6 +11,7 @@ from headrace.errors import StreamError, UpstreamError
 from headrace.sources.postgres.positions import parse_lsn
 from headrace.testing.contract.reading import opened, reading
 from headrace.triggers.stream_log import LogState, StreamLog
+from support.processes.broker_server import connection_variable
 from support.sources.postgres import DATABASE, OutboxTable, items_of, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("postgres")]
@@ -196,7 +197,7 @@ async def test_missing_tables_rights_and_settings_are_named(table: OutboxTable) 
     await expect(table, StreamError, "does not answer")
     table.set_connection(f"{table.server.url(DATABASE)}?nonsense=1")
     await expect(table, (UpstreamError, StreamError), "nonsense")  # type: ignore[arg-type]
-    os.environ[f"HEADRACE_CONNECTION_{table.connection.upper()}"] = table.server.url(DATABASE)
+    os.environ[connection_variable(table.connection)] = table.server.url(DATABASE)
     table.execute("DROP ROLE {}", role)
 
 

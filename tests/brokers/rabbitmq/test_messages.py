@@ -14,7 +14,7 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError, MalformedEvent, StreamError, UpstreamError
 from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.processes.ports import free_port
 from support.sources.kafka import numbers, until_in_thread
 from support.sources.rabbitmq import MakeQueue, RabbitQueue

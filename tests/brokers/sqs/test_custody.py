@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.processes.kafka import connection_variable
 from support.sources.kafka import numbers
 from support.sources.sqs import SqsQueue
 
@@ -29,17 +25,8 @@ project.watch("orders", SQS({queue!r}, connection={connection!r}, visibility=3, 
 @pytest.fixture
 def deployment(tmp_path: Path, queue: SqsQueue) -> Iterator[Deployment]:
     with Deployment(tmp_path) as deployment:
-        variable = connection_variable(queue.connection)
-        deployment._environment[variable] = os.environ[variable]
+        deployment.share_connection(queue.connection)
         yield deployment
-
-
-def count(deployment: Deployment) -> int:
-    return int(deployment.rows("SELECT count(*) FROM events")[0][0])
-
-
-def has_more(deployment: Deployment, events: int) -> bool:
-    return count(deployment) > events
 
 
 def test_killed_triggerers_store_each_message_once_and_the_audit_balances(deployment: Deployment, queue: SqsQueue) -> None:
@@ -48,15 +35,11 @@ def test_killed_triggerers_store_each_message_once_and_the_audit_balances(deploy
     for first in range(0, 600, 200):
         queue.send([*numbers(first, first + 199), b"no json"])
         triggerer = deployment.triggerer(path)
-        until(partial(has_more, deployment, count(deployment)), "messages of this reader are stored")
+        deployment.wait_for_more_events(deployment.count_events())
         triggerer.kill()
     deployment.triggerer(path)
     until(lambda: queue.count() == (0, 0), "all messages are deleted")
-    assert count(deployment) == 597
-    report: Any = json.loads(deployment.cli("audit", "--json").stdout)
-    (stream,) = report["streams"]
-    assert stream["problems"] == []
-    assert stream["read"] >= 600
-    assert all(trigger["balanced"] for trigger in stream["triggers"])
+    assert deployment.count_events() == 597
+    assert deployment.balanced_stream()["read"] >= 600
     letters = json.loads(deployment.cli("dead-letters", "list", "--json").stdout)
     assert len(letters["dead_letters"] if isinstance(letters, dict) else letters) == 3

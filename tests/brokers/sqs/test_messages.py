@@ -12,7 +12,7 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import MalformedEvent, StreamError, UpstreamError
 from headrace.testing.contract.reading import reading
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.processes.ports import free_port
 from support.sources.kafka import until_in_thread
 from support.sources.sqs import MakeQueue, SqsQueue

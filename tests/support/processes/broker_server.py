@@ -63,13 +63,18 @@ class BrokerServer:
         return subprocess.Popen(script, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, env=self._environment)
 
 
-def require_server(name: str, installed: str, *, library: str | None = None, program: str | None = None) -> None:
+def connection_variable(name: str) -> str:
+    """Return the environment variable of a connection."""
+    return f"HEADRACE_CONNECTION_{name.upper()}"
+
+
+def require_server(name: str, installed: str | None = None, *, library: str | None = None, program: str | None = None) -> None:
     """Skip the test, or fail it in CI, where the server below `.brokers`, a library or a program is missing."""
     folder = Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers"))
     missing = None
     if library is not None and find_spec(library) is None:
         missing = f"{library} is not installed: run `make setup-dev`."
-    elif not (folder / installed).exists():
+    elif installed is not None and not (folder / installed).exists():
         missing = f"{name} is not installed: run `make setup-brokers`."
     elif program is not None and shutil.which(program) is None:
         missing = f"{program} is not installed."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -32,6 +33,7 @@ from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
 from headrace.triggers.upstream import Upstream
 from headrace.wire.calls import admin as calls
+from support.processes.broker_server import connection_variable
 from support.processes.ports import free_port
 
 KEY = "a deployment key for scenarios"
@@ -95,6 +97,7 @@ class Deployment:
     """An api on a port of its own, and triggerers that a test starts, kills and stops. A context manager."""
 
     def __init__(self, folder: Path, **settings: float) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
@@ -162,6 +165,35 @@ class Deployment:
         """Ask the database behind the api's back."""
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=20)) as connection:
             return connection.execute(query, values).fetchall()
+
+    def share_connection(self, name: str) -> None:
+        """Give a connection of this process to those that start from now on."""
+        variable = connection_variable(name)
+        self._environment[variable] = os.environ[variable]
+
+    def count_events(self) -> int:
+        """Return the number of events in the event log."""
+        return int(self.rows("SELECT count(*) FROM events")[0][0])
+
+    def wait_for_more_events(self, than: int) -> None:
+        """Wait until the event log has more events than this."""
+        until(lambda: self.count_events() > than, f"there are more than {than} events, {self.folder}")
+
+    def wait_for_status(self, text: str) -> None:
+        """Wait until the status has a text, such as the problem of a stream."""
+        until(lambda: text in self.cli("status", "--json").stdout, f"the status has {text!r}, {self.folder}")
+
+    def audited_stream(self) -> Any:
+        """Return the audit of the only stream."""
+        (stream,) = json.loads(self.cli("audit", "--json").stdout)["streams"]
+        return stream
+
+    def balanced_stream(self) -> Any:
+        """Return the audit of the only stream, which has no problem, and whose triggers are balanced."""
+        stream = self.audited_stream()
+        assert stream["problems"] == []
+        assert all(trigger["balanced"] for trigger in stream["triggers"]), stream["triggers"]
+        return stream
 
     def admin(self) -> AdminClient:
         return AdminClient(self.url)

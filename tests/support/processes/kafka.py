@@ -141,10 +141,5 @@ def shared(kind: Kind) -> KafkaServer:
     return server
 
 
-def connection_variable(name: str) -> str:
-    """Return the environment variable of a connection."""
-    return f"HEADRACE_CONNECTION_{name.upper()}"
-
-
 if __name__ == "__main__":
     sys.stdout.write(f"{shared('kafka').address}\n")

@@ -8,20 +8,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
-import os
 import secrets
 import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import pytest
-
-from support.processes.broker_server import ROOT, SCRIPTS, SECONDS
+from support.processes.broker_server import SECONDS, BrokerServer, require_server, skip_or_fail
 
 INSTALLED = "nats-2.15.2/nats-server"
 
@@ -29,13 +23,10 @@ Version = Literal["go", "package"]
 T = TypeVar("T")
 
 
-class NatsServer:
+class NatsServer(BrokerServer):
     """One server. Its address stays the same over `kill` and `start`. `extra` are further lines of its configuration."""
 
     def __init__(self, version: Version, extra: str = "", **options: Any) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix=f"headrace-nats-{version}-"))
-        self._environment = os.environ | {"HEADRACE_BROKER_DATA": str(self._folder), "NATS_FROM": version, "NATS_EXTRA": extra}
-        self._guard = self._guarded()
         self._options = options
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nats of tests", daemon=True)
@@ -43,29 +34,24 @@ class NatsServer:
         self._client: Any = None
         self._takers: list[Any] = []
         self.is_closed = False
-        self.address = self.start()
+        super().__init__("nats", NATS_FROM=version, NATS_EXTRA=extra)
 
     def start(self) -> str:
-        """Start it, wait until it answers, and return its address."""
-        address = self._run("start").strip()
+        address = super().start()
         self._client = self.call(_connect(address, self._options))
         return address
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
-        self._run("kill")
+        super().kill()
         self.call(self._client.close())
 
     def close(self) -> None:
-        """End it and remove its data."""
         self.is_closed = True
         self.call(self._client.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SECONDS)
         self._loop.close()
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
-        self._guard.wait(SECONDS)
+        super().close()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return the result of a coroutine, which runs in the loop of this server's client."""
@@ -122,18 +108,6 @@ class NatsServer:
             answers = await asyncio.gather(*(self._client.request(subject, value, timeout=30, headers=headers) for value in part))
             assert all(b'"seq"' in answer.data for answer in answers), [answer.data for answer in answers][:3]
 
-    def _run(self, command: str) -> str:
-        script = [str(SCRIPTS / "nats.sh"), command]
-        completed = subprocess.run(script, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
-        assert completed.returncode == 0, completed.stderr
-        return completed.stdout
-
-    def _guarded(self) -> subprocess.Popen[bytes]:
-        """Start what ends the server and removes its data when this process has ended: it waits for the end of a pipe."""
-        script = ["/bin/sh", "-c", 'cat; "$0" kill; rm -rf "$1"', str(SCRIPTS / "nats.sh"), str(self._folder)]
-        quiet = subprocess.DEVNULL
-        return subprocess.Popen(script, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, env=self._environment)
-
 
 async def _connect(address: str, options: Mapping[str, Any]) -> Any:
     from nats.aio.client import Client
@@ -155,21 +129,9 @@ async def _raw(address: str, data: bytes) -> None:
 
 def require(version: Version) -> None:
     """Skip the test, or fail it in CI, where the server or the client library is not installed."""
-    folder = Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers"))
-    missing = None
-    try:
-        import nats  # noqa: F401
-    except ImportError:
-        missing = "nats-py is not installed: run `make setup-dev`."
-    if version == "go" and not (folder / INSTALLED).exists():
-        missing = "nats is not installed: run `make setup-brokers`."
-    elif version == "package" and shutil.which("nats-server") is None:
-        missing = "Debian's nats-server is not installed: run `make setup-brokers`."
-    if missing is None:
-        return
-    if os.environ.get("HEADRACE_REQUIRE_BROKERS"):
-        pytest.fail(missing)
-    pytest.skip(missing)
+    require_server("nats", INSTALLED if version == "go" else None, library="nats")
+    if version == "package" and shutil.which("nats-server") is None:
+        skip_or_fail("Debian's nats-server is not installed: run `make setup-brokers`.")
 
 
 @cache

@@ -24,7 +24,8 @@ from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
-from support.processes.kafka import KafkaServer, connection_variable
+from support.processes.broker_server import connection_variable
+from support.processes.kafka import KafkaServer
 from support.processes.receiver import Receiver
 
 ENDPOINTS = 100

@@ -13,7 +13,8 @@ from headrace.errors import StreamError, UpstreamFenced
 from headrace.sources.kafka.producer import KafkaProducer
 from headrace.sources.kafka.upstream import Kafka
 from headrace.testing.contract.reading import Reading
-from support.processes.kafka import KafkaServer, connection_variable
+from support.processes.broker_server import connection_variable
+from support.processes.kafka import KafkaServer
 from support.sources.kit import PATIENCE
 
 ACKED = AdvanceOutcome(1, 0)

@@ -14,7 +14,7 @@ from headrace.sources.nats.subjects import consumer_name
 from headrace.sources.nats.upstream import Nats
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.processes.nats import NatsServer
 
 ACKED = AdvanceOutcome(1, 0)

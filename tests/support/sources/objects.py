@@ -11,7 +11,7 @@ from headrace.sources.objects.producer import ObjectProducer
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.processes.versitygw import VersityGateway
 
 INTERVAL_SECONDS = 0.2

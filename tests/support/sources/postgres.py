@@ -18,6 +18,7 @@ from headrace.sources.postgres.positions import parse_lsn
 from headrace.sources.postgres.producer import PostgresProducer
 from headrace.sources.postgres.upstream import Postgres
 from headrace.testing.contract.broker import Broker
+from support.processes.broker_server import connection_variable
 from support.processes.postgres import Postgres as PostgresServer
 from support.sources.kit import PATIENCE
 
@@ -77,7 +78,7 @@ class OutboxTable:
 
     def set_connection(self, url: str) -> None:
         """Set the connection of the upstream."""
-        os.environ[f"HEADRACE_CONNECTION_{self.connection.upper()}"] = url
+        os.environ[connection_variable(self.connection)] = url
 
     def create_slot(self) -> None:
         """Create the slot."""
@@ -128,7 +129,7 @@ class OutboxTable:
 
     def close(self) -> None:
         """Drop all of it, and end what still reads the slot."""
-        os.environ.pop(f"HEADRACE_CONNECTION_{self.connection.upper()}", None)
+        os.environ.pop(connection_variable(self.connection), None)
         self.execute("SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE slot_name = %s", values=[self.slot])
         self.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", values=[self.slot])
         self.execute("DROP PUBLICATION IF EXISTS {}", self.slot)

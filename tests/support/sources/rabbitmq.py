@@ -11,7 +11,7 @@ from headrace.sources.rabbitmq.producer import RabbitProducer
 from headrace.sources.rabbitmq.upstream import RabbitMQ
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.processes.rabbitmq import RabbitServer
 
 MAX_PREFETCH = 65_535

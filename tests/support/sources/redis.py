@@ -13,7 +13,7 @@ from headrace.sources.redis.producer import RedisProducer
 from headrace.sources.redis.upstream import RedisStreams
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
-from support.processes.kafka import connection_variable
+from support.processes.broker_server import connection_variable
 from support.processes.redis import RedisServer
 from support.sources.kit import PATIENCE
 

@@ -11,8 +11,8 @@ from headrace.sources.sqs.producer import SqsProducer
 from headrace.sources.sqs.upstream import SQS
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
+from support.processes.broker_server import connection_variable
 from support.processes.elasticmq import ElasticMq
-from support.processes.kafka import connection_variable
 
 VISIBILITY_SECONDS = 3
 
