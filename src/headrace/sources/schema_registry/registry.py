@@ -24,6 +24,7 @@ REQUEST_SECONDS: Final = 10.0
 MAX_SCHEMAS: Final = 1_000
 """Decoders in memory. One that is used again after others is made again."""
 MAX_REFERENCES: Final = 1_000
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 UNKNOWN_SECONDS: Final = 10.0
 """How long an answer that a schema is unknown counts: a value is written after its schema, but registries have replicas."""
 UNKNOWN_CODES: Final = (40402, 40403)
@@ -140,27 +141,39 @@ class SchemaRegistry:
 
     def _fetch(self, schema_id: int) -> Schema:
         answer = self._get(f"/schemas/ids/{schema_id}", _Answer)
-        references: dict[str, ReferencedSchema] = {}
-        self._fetch_references(answer, references, ())
-        return Schema(schema_id, answer.schema_type or "AVRO", answer.schema, tuple(references.values()))
+        return Schema(schema_id, answer.schema_type or "AVRO", answer.schema, tuple(self._references(answer)))
 
-    def _fetch_references(self, answer: _Answer, schemas: dict[str, ReferencedSchema], path: tuple[str, ...]) -> None:
-        """Add the schemas that an answer names to `schemas`, each after the schemas that it names itself."""
-        for reference in answer.references or ():
-            name = reference.name
-            if name in schemas or name in path:
+    def _references(self, answer: _Answer) -> list[ReferencedSchema]:
+        """Return the schemas that an answer names, directly or not: each after the schemas that it names itself."""
+        schemas: list[ReferencedSchema] = []
+        names: set[str] = set()
+        unfinished = [("", answer)]
+        remaining = [iter(answer.references or ())]
+        while unfinished:
+            reference = next((one for one in remaining[-1] if one.name not in names), None)
+            if reference is None:
+                remaining.pop()
+                name, finished = unfinished.pop()
+                schemas.append(ReferencedSchema(name, finished.schema))
                 continue
-            if len(schemas) + len(path) >= MAX_REFERENCES:
+            if len(names) >= MAX_REFERENCES:
                 raise self._no_registry(f"a schema has more than {MAX_REFERENCES:,} references")
+            names.add(reference.name)
             inner = self._get(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}", _Answer)
-            self._fetch_references(inner, schemas, (*path, name))
-            schemas[name] = ReferencedSchema(name, inner.schema)
+            unfinished.append((reference.name, inner))
+            remaining.append(iter(inner.references or ()))
+        return schemas[:-1]
 
     def _get(self, path: str, answer_type: type[T]) -> T:
         """Return the answer to a request. Raises `_NotFound`, and `HeadraceError` if it is of another type."""
+        content = bytearray()
         try:
-            response = self._client.get(path)
-        except httpx.TransportError as error:
+            with self._client.stream("GET", path) as response:
+                for part in response.iter_bytes():
+                    content += part
+                    if len(content) > MAX_ANSWER_BYTES:
+                        raise self._no_registry(f"its answer has more than {MAX_ANSWER_BYTES:,} bytes")
+        except httpx.RequestError as error:
             raise StreamError(f"The schema registry '{self._name}' does not answer: {str(error) or type(error).__name__}.") from error
         if response.status_code in (401, 403):
             raise UpstreamError(
@@ -168,13 +181,13 @@ class SchemaRegistry:
                 hint=f"Correct the connection: headrace connections set {self._name}",
             )
         if response.status_code == 404:
-            if _is_unknown(response.content):
+            if _is_unknown(content):
                 raise _NotFound
             raise self._no_registry("it has no such path")
         if response.status_code != 200:
             raise StreamError(f"The schema registry '{self._name}' answers with status {response.status_code}.")
         try:
-            return msgspec.json.decode(response.content, type=answer_type)
+            return msgspec.json.decode(content, type=answer_type)
         except _NO_ANSWER as error:
             raise self._no_registry(f"its answer has another form: {error}") from error
 
@@ -185,7 +198,7 @@ class SchemaRegistry:
         )
 
 
-def _is_unknown(content: bytes) -> bool:
+def _is_unknown(content: bytearray) -> bool:
     """Return whether the content of an answer says that the registry does not have a schema."""
     try:
         return msgspec.json.decode(content, type=_Failure).error_code in UNKNOWN_CODES

@@ -19,6 +19,7 @@ REJECTED: Final[Mapping[str, str]] = {
     "KmsAccessDenied": _ALLOW,
     "KMS.AccessDeniedException": _ALLOW,
     "KmsDisabled": "Enable the key of the queue.",
+    "KMS.DisabledException": "Enable the key of the queue.",
     "AWS.SimpleQueueService.NonExistentQueue": _QUEUE,
     "QueueDoesNotExist": _QUEUE,
     "NoRegionError": "Give the connection a region: sqs://?region=eu-west-1",

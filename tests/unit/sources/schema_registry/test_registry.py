@@ -25,6 +25,7 @@ class FaultyServer:
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, Any]] = {"/registry/schemas/types": (200, ["AVRO"])}
+        self.encoding: str | None = None
         self.requests: list[tuple[str, str | None]] = []
         outer = self
 
@@ -37,6 +38,8 @@ class FaultyServer:
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
+                if outer.encoding is not None:
+                    self.send_header("Content-Encoding", outer.encoding)
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -150,6 +153,43 @@ def test_references_that_name_each_other_end(server: FaultyServer, registry: Sch
     server.answers["/registry/schemas/ids/5"] = (200, {"schema": '"Line"', "references": line["references"]})
     server.answers["/registry/subjects/a%2Fb/versions/1"] = (200, line)
     assert registry.decoder(5)(b"") == b"{}"
+
+
+def test_referenced_schemas_come_first(server: FaultyServer, registry: SchemaRegistry) -> None:
+    def reference(number: int) -> dict[str, Any]:
+        return {"name": f"R{number}", "subject": f"r{number}", "version": 1}
+
+    fields = [{"name": "next", "type": ["null", "R1"]}, {"name": "last", "type": ["null", "R2"]}]
+    record = {"type": "record", "name": "R0", "fields": fields}
+    server.answers["/registry/schemas/ids/5"] = (200, {"schema": json.dumps(record), "references": [reference(1), reference(2)]})
+    inner = {"type": "record", "name": "R1", "fields": [{"name": "last", "type": "R2"}]}
+    server.answers["/registry/subjects/r1/versions/1"] = (200, {"schema": json.dumps(inner), "references": [reference(2)]})
+    last = {"type": "record", "name": "R2", "fields": []}
+    server.answers["/registry/subjects/r2/versions/1"] = (200, {"schema": json.dumps(last)})
+    assert json.loads(registry.decoder(5)(b"\x02\x02")) == {"next": {"last": {}}, "last": {}}
+
+
+def test_the_number_and_depth_of_references_have_a_limit(server: FaultyServer, registry: SchemaRegistry) -> None:
+    for number in range(module.MAX_REFERENCES + 1):
+        references = [{"name": f"R{number + 1}", "subject": f"r{number + 1}", "version": 1}]
+        server.answers[f"/registry/subjects/r{number}/versions/1"] = (200, {"schema": "", "references": references})
+    server.answers["/registry/schemas/ids/5"] = server.answers["/registry/subjects/r0/versions/1"]
+    with pytest.raises(UpstreamError, match="more than 1,000 references"):
+        registry.decoder(5)
+
+
+def test_the_size_of_an_answer_has_a_limit(server: FaultyServer, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1_000)
+    server.answers["/registry/schemas/ids/5"] = (200, {"schema": "x" * 1_000})
+    with pytest.raises(UpstreamError, match="more than 1,000 bytes"):
+        registry.decoder(5)
+
+
+def test_an_answer_with_a_wrong_encoding_is_a_stream_error(server: FaultyServer, registry: SchemaRegistry) -> None:
+    server.encoding = "gzip"
+    server.answers["/registry/schemas/ids/5"] = LONG
+    with pytest.raises(StreamError, match="does not answer"):
+        registry.decoder(5)
 
 
 def test_the_number_of_decoders_has_a_limit(server: FaultyServer, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ REJECTED: Final[Mapping[str, str]] = {
     "KmsAccessDenied": _ALLOW,
     "KMS.AccessDeniedException": _ALLOW,
     "KmsDisabled": "Enable the key of the bucket.",
+    "KMS.DisabledException": "Enable the key of the bucket.",
     "403": f"Allow this user: {PERMISSIONS}.",
     "AllAccessDisabled": "Enable the bucket.",
     "NoSuchBucket": "Correct the name of the bucket, or create it. Headrace creates no buckets.",
