@@ -45,8 +45,8 @@ def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Connection]:
-    """Give a connection that is not the store's."""
+def writing(url: str) -> Iterator[Connection]:
+    """Give a transaction that is not the store's. It may be idle for 10 s, also while the machine is loaded: do not compute in it."""
     readers, writer = engines(parsed(url))
     try:
         with writer.begin() as connection:
@@ -56,21 +56,25 @@ def connected(url: str) -> Iterator[Connection]:
         writer.dispose()
 
 
-def rows(url: str) -> dict[str, list[dict[str, Any]]]:
-    """Return every row of every table, as the database has them."""
-    # A reader may be idle for longer than a writer, which matters on a loaded machine.
+@contextmanager
+def reading(url: str) -> Iterator[Connection]:
+    """Give a connection that reads, and may be idle for minutes."""
     readers, writer = engines(parsed(url))
     try:
         with readers.connect() as connection:
-            metadata = MetaData()
-            metadata.reflect(connection)
-            tables = metadata.sorted_tables
-            return {
-                one.name: [dict(row) for row in connection.execute(select(one).order_by(*one.primary_key)).mappings()] for one in tables
-            }
+            yield connection
     finally:
         readers.dispose()
         writer.dispose()
+
+
+def rows(url: str) -> dict[str, list[dict[str, Any]]]:
+    """Return every row of every table, as the database has them."""
+    with reading(url) as connection:
+        metadata = MetaData()
+        metadata.reflect(connection)
+        tables = metadata.sorted_tables
+        return {one.name: [dict(row) for row in connection.execute(select(one).order_by(*one.primary_key)).mappings()] for one in tables}
 
 
 def filled(url: str) -> dict[str, list[dict[str, Any]]]:
@@ -118,10 +122,12 @@ def _without_ids_again(connection: Connection, table: str) -> bool | None:
 def test_revisions_create_exactly_the_tables_of_the_code(kind: str, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with connected(f"sqlite:///{empty}/headrace.db" if kind == "sqlite" else database_of(empty, empty=True)) as connection:
+    url = f"sqlite:///{empty}/headrace.db" if kind == "sqlite" else database_of(empty, empty=True)
+    with writing(url) as connection:
         metadata.create_all(connection)
+    with reading(url) as connection:
         expected = described(connection)
-    with connected(database_url(kind, tmp_path)) as connection:
+    with reading(database_url(kind, tmp_path)) as connection:
         assert described(connection) == expected
     assert expected.keys() == metadata.tables.keys()
 
@@ -151,7 +157,7 @@ def test_upgrade_keeps_every_row(kind: str, tmp_path: Path, later: Callable[[], 
 @pytest.mark.slow
 def test_downgrade_restores_the_rows(kind: str, tmp_path: Path, later: Callable[[], None]) -> None:
     url = database_url(kind, tmp_path)
-    with connected(url) as connection:
+    with reading(url) as connection:
         first = described(connection)
     before = filled(url)
     later()
@@ -159,7 +165,7 @@ def test_downgrade_restores_the_rows(kind: str, tmp_path: Path, later: Callable[
     assert [(step.revision, step.loses) for step in migrations.lost_by(status(url), FIRST)] == [(SECOND, LOSES)]
     assert downgrade(url, FIRST).revision == SECOND
     assert rows(url) == before
-    with connected(url) as connection:
+    with reading(url) as connection:
         assert described(connection) == first
 
 
@@ -169,7 +175,7 @@ def test_a_refused_downgrade_changes_nothing(kind: str, tmp_path: Path, later: C
     filled(url)
     later()
     upgrade(url)
-    with connected(url) as connection:
+    with writing(url) as connection:
         connection.exec_driver_sql("UPDATE jobs SET hostname = NULL")
     before = rows(url)
     with pytest.raises(SchemaError, match="1 jobs have no host"):
@@ -229,7 +235,7 @@ def test_ids_are_not_reused_in_a_restored_backup(kind: str, tmp_path: Path) -> N
     filled(url)
     gone = {table.name: table for table in (jobs, triggers, lanes)}
     highest = {name: max(row["id"] for row in found) for name, found in rows(url).items() if name in gone}
-    with connected(url) as connection:
+    with writing(url) as connection:
         for table in (*gone.values(), events):
             connection.execute(delete(table))
     with closing(open_store(dumped(kind, url, tmp_path / "copy"), clock=TurnedClock())) as store:
