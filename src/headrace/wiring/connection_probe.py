@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.client.job import JobClient
-from headrace.client.secret_source import blocking_source
 from headrace.settings import Settings
 from headrace.sources.connection_probes import probe_connection
-from headrace.triggers.secrets import SECRETS, get_connection
-from headrace.wire.control.jobs import CompleteJob
-from headrace.wiring.common import registration
+from headrace.triggers.secrets import get_connection
+from headrace.wiring.stored_connections import stored_connections
 
 PROJECT = "headrace connections test"
 
@@ -20,11 +17,5 @@ def probe_stored_connection(settings: Settings, id: str) -> str:
         SecretError: There is no such connection.
         HeadraceError: The system refuses the connection or does not answer.
     """
-    with JobClient(settings.url, key=settings.key) as client:
-        client.register(registration("worker", PROJECT, None))
-        SECRETS.set_backend(blocking_source(client))
-        try:
-            return probe_connection(get_connection(id))
-        finally:
-            SECRETS.set_backend(None)
-            client.complete(CompleteJob(state="succeeded"))
+    with stored_connections(settings, lambda: settings.key, PROJECT):
+        return probe_connection(get_connection(id))

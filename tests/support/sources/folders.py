@@ -39,3 +39,9 @@ def lane_of(file: str, items: list[tuple[Any, Any]]) -> str:
     """Return the one lane of that file among the items."""
     (lane,) = {raw.lane for raw, _ in items if raw.lane.rpartition("@")[0] == file}
     return str(lane)
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Return all files below a folder, except the log of SQLite and its index, which each reader creates."""
+    files = (file for file in sorted(folder.rglob("*")) if not file.name.endswith(("-shm", "-wal")))
+    return {str(file): file.read_bytes() if file.is_file() else None for file in files}

@@ -148,14 +148,11 @@ class Journal:
             raise
 
     def _read(self) -> None:
-        entry, mark = msgspec.json.Decoder(Entry), msgspec.json.Decoder(MarkLine)
-        with self._path.open("rb") as file:
-            for line in file:
-                with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    if line.startswith(_MARK_BEGINS):
-                        self.mark = LogMark(*msgspec.structs.astuple(mark.decode(line)))
-                    else:
-                        self._note(entry.decode(line))
+        for line in _parsed(self._path):
+            if isinstance(line, MarkLine):
+                self.mark = LogMark(*msgspec.structs.astuple(line))
+            else:
+                self._note(line)
 
 
 def _lines(mark: LogMark | None, entries: Iterable[Entry]) -> Iterator[bytes]:
@@ -163,3 +160,24 @@ def _lines(mark: LogMark | None, entries: Iterable[Entry]) -> Iterator[bytes]:
         yield msgspec.json.encode(MarkLine(*mark)) + b"\n"
     for entry in entries:
         yield msgspec.json.encode(entry) + b"\n"
+
+
+def read_entries(path: Path) -> dict[str, Entry]:
+    """Return the last entry of each lane in progress, without a change of the journal. A missing journal has none. Raises OSError."""
+    entries: dict[str, Entry] = {}
+    with suppress(FileNotFoundError):
+        for line in _parsed(path):
+            if isinstance(line, Entry):
+                entries.pop(line.lane, None)
+                if not line.over:
+                    entries[line.lane] = line
+    return entries
+
+
+def _parsed(path: Path) -> Iterator[Entry | MarkLine]:
+    """Yield the lines of a journal. A line that a crash truncated is skipped."""
+    entry, mark = msgspec.json.Decoder(Entry), msgspec.json.Decoder(MarkLine)
+    with path.open("rb") as file:
+        for line in file:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                yield mark.decode(line) if line.startswith(_MARK_BEGINS) else entry.decode(line)

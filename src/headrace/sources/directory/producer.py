@@ -92,7 +92,7 @@ class DirectoryProducer(SharedStreamProducer):
                 while chunk is not None:
                     for line in chunk.lines:
                         lane.owed, lane.last = line.end, line.start
-                        yield _raw_event(line, lane.name), LinePosition(lane.name, line.start, line.end)
+                        yield raw_event(line, lane.name), LinePosition(lane.name, line.start, line.end)
                     chunk = await self._next_chunk(lane, chunk)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
@@ -389,5 +389,6 @@ class DirectoryProducer(SharedStreamProducer):
         return asyncio.get_running_loop().time()
 
 
-def _raw_event(line: Line, lane: str) -> RawEvent:
+def raw_event(line: Line, lane: str) -> RawEvent:
+    """Return the raw event of a line."""
     return Message(line.data, lane, line.start, malformed=LONG_LINE) if line.too_long else RawEvent(line.data, lane, line.start)

@@ -32,9 +32,19 @@ class Directory(Upstream):
             )
         self._keep_done = keep_done
 
+    @property
+    def folder(self) -> Path:
+        """The folder. A relative path starts in the project's folder."""
+        return PROJECT_FOLDER.resolve(self._path)
+
+    @property
+    def pattern(self) -> str:
+        """The glob pattern of the names of its files."""
+        return self._pattern
+
     def stream_key(self) -> str:
         """Return `directory:` with the folder and the pattern. A relative path starts in the project's folder."""
-        return f"{FOLDER_STREAM}{str(PROJECT_FOLDER.resolve(self._path)).rstrip('/')}/{self._pattern}"
+        return f"{FOLDER_STREAM}{str(self.folder).rstrip('/')}/{self._pattern}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path, and the folder and the pattern as text."""
@@ -42,7 +52,7 @@ class Directory(Upstream):
 
     def producer(self) -> DirectoryProducer:
         """Return a new producer. It opens the folder in `open_stream`."""
-        producer = DirectoryProducer(PROJECT_FOLDER.resolve(self._path), self._pattern, self._keep_done)
+        producer = DirectoryProducer(self.folder, self._pattern, self._keep_done)
         producer.upstream = self
         return producer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from logging import getLogger
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.connection import Connection
-from headrace.errors import StreamError
+from headrace.errors import StreamError, UpstreamError
 from headrace.sources.client_library import import_library
 from headrace.sources.kafka.broker_errors import REJECTED, TRANSIENT, cause, described, described_exception
 from headrace.sources.kafka.partitions import TopicPartitionKey
@@ -127,6 +128,18 @@ class KafkaClient:
         """Return the names of all topics that this user may see. Retries while the cluster does not answer, for OPEN_SECONDS."""
         metadata = self._retried("The topics cannot be listed", lambda: self.consumer.list_topics(timeout=ATTEMPT_SECONDS))
         return {name for name, topic in metadata.topics.items() if topic.error is None}
+
+    def partition_keys(self, topics: Sequence[str]) -> list[TopicPartitionKey]:
+        """Return all partitions of these topics; a name that begins with `^` is a pattern. Raises `UpstreamError` for a missing topic."""
+        metadata = self._retried("The topics cannot be listed", lambda: self.consumer.list_topics(timeout=ATTEMPT_SECONDS)).topics
+        for topic in topics:
+            if not topic.startswith("^") and (topic not in metadata or metadata[topic].error is not None):
+                raise UpstreamError(
+                    f"Topic {topic!r} does not exist, or this user may not read it.", hint="Create it, or correct its name."
+                )
+        patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
+        names = [name for name in metadata if name in topics or any(pattern.match(name) for pattern in patterns)]
+        return [TopicPartitionKey(name, number) for name in sorted(names) for number in sorted(metadata[name].partitions)]
 
     def topic_error(self, topic: str) -> Any:
         """Return the `KafkaError` for which a topic cannot be read, or None."""

@@ -71,19 +71,21 @@ class Kafka(Upstream):
             "schema_registry": self._schema_registry,
         }
 
+    def description(self) -> Topics:
+        """Return the arguments as a producer needs them."""
+        return Topics(
+            self._topics,
+            self._connection,
+            self._group,
+            self._start,
+            self._decode,
+            self._schema_registry,
+            stream_key=self.stream_key(),
+        )
+
     def producer(self) -> KafkaProducer:
         """Return a new producer. It connects in `open_stream`."""
-        producer = KafkaProducer(
-            Topics(
-                self._topics,
-                self._connection,
-                self._group,
-                self._start,
-                self._decode,
-                self._schema_registry,
-                stream_key=self.stream_key(),
-            )
-        )
+        producer = KafkaProducer(self.description())
         producer.upstream = self
         return producer
 

@@ -46,6 +46,10 @@ def load_library() -> Any:
                 log.warning("headers of a message of nats not read", error=str(error))
                 return None
 
+        async def parse_headers(self, data: bytes) -> dict[str, str] | None:
+            """Return the headers of a stored message."""
+            return await self._process_headers(data)
+
     return TolerantClient
 
 
@@ -110,6 +114,11 @@ class NatsClient:
         if none_for and isinstance(failure, ApiError) and failure.code == none_for:
             return None
         raise described(what, failure) from None
+
+    async def headers(self, data: bytes) -> Mapping[str, str] | None:
+        """Return the headers of a stored message, as those of a delivered one, or None if it has none."""
+        headers: Mapping[str, str] | None = await self._client.parse_headers(data) if data else None
+        return headers
 
     async def ask(self, subject: str, body: Mapping[str, Any], reply: str) -> None:
         """Send a request of JetStream's API whose answers arrive at a subscription. Raises `StreamError`."""

@@ -78,9 +78,13 @@ class Nats(Upstream):
             "max_ack_pending": consumers.max_ack_pending,
         }
 
+    def arguments(self) -> NatsArguments:
+        """Return the arguments as a producer needs them."""
+        return NatsArguments(self._connection, self._consumers, self._decode)
+
     def producer(self) -> NatsProducer:
         """Return a new producer. It connects in `open_stream`."""
-        producer = NatsProducer(NatsArguments(self._connection, self._consumers, self._decode))
+        producer = NatsProducer(self.arguments())
         producer.upstream = self
         return producer
 

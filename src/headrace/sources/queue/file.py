@@ -92,7 +92,7 @@ class QueueFile:
             self.connection = connect(path)
             self._turn: int | None = None
             try:
-                self._recognise()
+                recognise(self.connection, path)
                 self._turn = _open_turn(path)
                 self.birthmark: str = self.connection.execute("SELECT birthmark FROM queue").fetchone()[0]
             except (sqlite3.Error, HeadraceError):
@@ -158,15 +158,6 @@ class QueueFile:
             os.close(self._turn)
             self._turn = None
 
-    def _recognise(self) -> None:
-        application = self.connection.execute("PRAGMA application_id").fetchone()[0]
-        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
-        if application != APPLICATION:
-            raise UpstreamError(f"{self.path} is a database, but not a queue of Headrace.", hint="Give a path of its own to the queue.")
-        if version != VERSION:
-            hint = "Use the newer Headrace that made it." if version > VERSION else "It is from before 0.1.0: start with a new queue."
-            raise UpstreamError(f"The queue {self.path} has version {version}; this Headrace knows {VERSION}.", hint=hint)
-
     def _lay_out(self, layout: LaneLayout) -> None:
         with plain(self.path):
             if self.layout() == layout:
@@ -180,6 +171,17 @@ class QueueFile:
             waiting = epoch > 0 and connection.execute("SELECT EXISTS (SELECT 1 FROM message)").fetchone()[0]
         if waiting:
             log.warning("lanes of a queue changed while messages wait in it", path=str(self.path), lanes=layout.names)
+
+
+def recognise(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `UpstreamError` unless the database is a queue of this version."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION:
+        raise UpstreamError(f"{path} is a database, but not a queue of Headrace.", hint="Give a path of its own to the queue.")
+    if version != VERSION:
+        hint = "Use the newer Headrace that made it." if version > VERSION else "It is from before 0.1.0: start with a new queue."
+        raise UpstreamError(f"The queue {path} has version {version}; this Headrace knows {VERSION}.", hint=hint)
 
 
 def new_change(connection: sqlite3.Connection) -> int:

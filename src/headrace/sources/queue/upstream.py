@@ -37,9 +37,14 @@ class Queue(Upstream):
         self._path = parse_path(path)
         self._lanes = lanes
 
+    @property
+    def path(self) -> Path:
+        """The file of the queue. A relative path starts in the project's folder."""
+        return PROJECT_FOLDER.resolve(self._path)
+
     def stream_key(self) -> str:
         """Return `queue:` with the file. A relative path starts in the project's folder."""
-        return f"queue:{PROJECT_FOLDER.resolve(self._path)}"
+        return f"queue:{self.path}"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path, and the file and lanes as plain JSON."""
@@ -48,7 +53,7 @@ class Queue(Upstream):
 
     def producer(self) -> QueueProducer:
         """Return a new producer. It opens the queue in `open_stream`."""
-        producer = QueueProducer(PROJECT_FOLDER.resolve(self._path), self._lanes)
+        producer = QueueProducer(self.path, self._lanes)
         producer.upstream = self
         return producer
 

@@ -10,6 +10,7 @@ from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
 from headrace.sources.client_library import import_library
 from headrace.sources.redis.errors import described
+from headrace.sources.redis.scripts import PEEK
 from headrace.sources.redis.settings import client_settings
 
 CONNECT_SECONDS: Final = 5.0
@@ -58,6 +59,14 @@ class StreamFacts(NamedTuple):
     consumers: Mapping[str, int]
     """The number of pending entries by consumer."""
     state: Mapping[str, str]
+
+
+class PeekedEntries(NamedTuple):
+    """Entries with their fields as names and values in turn, their numbers of deliveries, and how many pending entries were removed."""
+
+    entries: Sequence[tuple[bytes, Sequence[bytes]]]
+    deliveries: Sequence[int]
+    missing: int
 
 
 class RedisClient:
@@ -115,6 +124,12 @@ class RedisClient:
             {} if isinstance(consumers, Exception) else {_text(one["name"]): int(one["pending"]) for one in consumers},
             {_text(name): _text(value) for name, value in state.items()},
         )
+
+    async def peek(self, key: StreamKey, consumer: str, after: str, count: int) -> PeekedEntries:
+        """Return up to `count` entries without any change: pending ones of the consumer if it is given, then those after an id."""
+        request = self._redis.eval_ro(PEEK, 1, key.stream, key.group, consumer, after, count)
+        entries, deliveries, missing = await self._request(f"Stream {key.stream!r} cannot be read", request)
+        return PeekedEntries(entries, deliveries, int(missing))
 
     async def wait(self, reads: Mapping[str, str]) -> set[str]:
         """Wait for entries after these ids, and return the stream keys that have some. It is empty after BLOCK_SECONDS."""

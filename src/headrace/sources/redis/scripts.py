@@ -194,3 +194,25 @@ return {'ok'}
 """
 )
 """Acknowledge entries, and store the committed id with the mark of the event log."""
+
+PEEK: Final = """
+local stream, group, consumer, after, count = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local entries, deliveries, missing = {}, {}, 0
+local function add(entry, delivery)
+  entries[#entries + 1] = entry
+  deliveries[#deliveries + 1] = delivery
+end
+if consumer ~= '' then
+  local waiting = redis.pcall('XPENDING', stream, group, '-', '+', count, consumer)
+  if waiting.err and string.sub(waiting.err, 1, 7) ~= 'NOGROUP' then return waiting end
+  for _, one in ipairs(waiting) do
+    local found = redis.call('XRANGE', stream, one[1], one[1])
+    if #found > 0 then add(found[1], one[4] + 1) else missing = missing + 1 end
+  end
+end
+if #entries < count then
+  for _, entry in ipairs(redis.call('XRANGE', stream, '(' .. after, '+', 'COUNT', count - #entries)) do add(entry, 1) end
+end
+return {entries, deliveries, missing}
+"""
+"""Return entries that are pending, then new ones. It changes nothing, so it has no fence."""

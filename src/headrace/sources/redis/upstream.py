@@ -80,11 +80,15 @@ class RedisStreams(Upstream):
             "lease": self._lease,
         }
 
-    def producer(self) -> RedisProducer:
-        """Return a new producer. It connects in `open_stream`."""
+    def description(self) -> Description:
+        """Return the arguments as a producer needs them."""
         start = {"earliest": NO_ID, "latest": LATEST_ID}.get(self._start, self._start)
         entries = EntryFormat(self._payload, self._key, self._decode)
-        producer = RedisProducer(Description(self._keys, self._group, self._connection, start, entries, self._lease))
+        return Description(self._keys, self._group, self._connection, start, entries, self._lease)
+
+    def producer(self) -> RedisProducer:
+        """Return a new producer. It connects in `open_stream`."""
+        producer = RedisProducer(self.description())
         producer.upstream = self
         return producer
 

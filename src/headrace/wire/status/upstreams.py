@@ -1,10 +1,10 @@
-"""Upstreams as an operator sees them: the streams that projects declare, who reads each, and how far."""
+"""Upstreams as an operator sees them: the streams that projects declare, who reads each and how far, and their next messages."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from headrace.wire.base import WireModel
+from headrace.wire.base import Timestamp, WireModel
 
 KINDS: Final = frozenset({"directory", "http", "kafka", "memory", "nats", "objects", "postgres", "queue", "rabbitmq", "redis", "sqs"})
 """The first parts of the names of built-in upstreams."""
@@ -58,3 +58,26 @@ class UpstreamList(WireModel):
 
     upstreams: list[UpstreamStatus]
     after: str | None = None
+
+
+class PeekedMessage(WireModel):
+    """One message that is not advanced yet, as triggers get it. `raw` is its JSON text.
+
+    `malformed` is the reason why triggers cannot read it: it becomes a dead letter.
+    """
+
+    lane: str
+    position: int | None
+    raw: str
+    key: str | None = None
+    headers: dict[str, str] = {}
+    timestamp: Timestamp | None = None
+    malformed: str | None = None
+
+
+class PeekedMessages(WireModel):
+    """The next messages of an upstream, in order within each lane. `notes` say what is missing or unreadable."""
+
+    stream: str
+    messages: list[PeekedMessage]
+    notes: list[str] = []
