@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, overload
 
 from headrace.core.batching import BatchPolicy, policy_name
 from headrace.core.values.json_values import why_not_plain
+from headrace.core.values.shards import Shard, shard_name
 from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
 from headrace.pipeline_checks import (
@@ -26,14 +27,16 @@ from headrace.pipeline_checks import (
     check_payload,
     check_table,
 )
+from headrace.stream_checks import check_folders, check_shards
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.project_paths import PROJECT_FOLDER, resolve_each_path_once
-from headrace.triggers.upstream import FOLDER_STREAM, Upstream
+from headrace.triggers.upstream import Upstream
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, DeclareProject
 
-_NAME = re.compile(r"[\w.\-]{1,200}")
+MAX_NAME_CHARS = 200
+_NAME = re.compile(rf"[\w.\-]{{1,{MAX_NAME_CHARS}}}")
 TableFormat = Literal["parquet", "delta"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -274,8 +277,13 @@ class Project:
                         f"The task {task.name!r} names {callback!r}, but no task has such a name.",
                         hint=f"The tasks are: {', '.join(self._tasks)}.",
                     )
-        triggers = [_declared(name, trigger, self._policies[name]) for name, trigger in self._triggers.items()]
-        _check_folders(triggers)
+        triggers = [
+            _declared(shard, trigger, self._policies[name])
+            for name, whole in self._triggers.items()
+            for shard, trigger in _shards_of(name, whole)
+        ]
+        check_folders(triggers)
+        check_shards(self._triggers.values(), triggers)
         return DeclareProject(
             triggers=triggers,
             pipelines=[
@@ -363,19 +371,18 @@ def _declared(name: str, trigger: BaseEventTrigger, policy: dict[str, Any]) -> D
         ) from error
 
 
-def _check_folders(triggers: Sequence[DeclaredTrigger]) -> None:
-    """Refuse two patterns on one folder: a folder has one reader, and each of its files is in one stream."""
-    first: dict[str, tuple[str, str]] = {}
-    for trigger in triggers:
-        if trigger.stream is None or not trigger.stream.startswith(FOLDER_STREAM):
-            continue
-        folder, _, pattern = trigger.stream.removeprefix(FOLDER_STREAM).rpartition("/")
-        other, known = first.setdefault(folder, (trigger.name, pattern))
-        if pattern != known:
-            raise ProjectError(
-                f"The folder {folder} is read with two patterns: {known!r} by {other!r}, {pattern!r} by {trigger.name!r}.",
-                hint="Give both the same pattern and choose with match=, or put the files into two folders.",
-            )
+def _shards_of(name: str, trigger: BaseEventTrigger) -> list[tuple[str, BaseEventTrigger]]:
+    """Return the triggers to declare for one of the project, by name: a watch on an upstream with shards is one trigger in each."""
+    parts = trigger.split() if isinstance(trigger, WatchTrigger) else ()
+    if len(parts) <= 1:
+        return [(name, trigger)]
+    names = [shard_name(name, Shard(number, len(parts))) for number in range(len(parts))]
+    if len(names[-1]) > MAX_NAME_CHARS:
+        raise ProjectError(
+            f"The watch {name!r} cannot be declared: the names of its {len(parts)} shards, such as {names[-1]!r}, are too long.",
+            hint=f"With the shard, a name has at most {MAX_NAME_CHARS} characters.",
+        )
+    return list(zip(names, parts, strict=True))
 
 
 def _checked(name: object, what: str) -> str:

@@ -39,6 +39,15 @@ class TestKafka(SourceContract):
         return KafkaBroker(shared("kafka"))
 
 
+@pytest.mark.brokers
+@pytest.mark.xdist_group("kafka")
+class TestKafkaShard(SourceContract):
+    many = 20_000
+
+    def make_broker(self, folder: Path) -> Broker:
+        return KafkaBroker(shared("kafka"), shards=2)
+
+
 @pytest.mark.xdist_group("kfake")
 class TestKafkaOnKfake(SourceContract):
     many = 20_000

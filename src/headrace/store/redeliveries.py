@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, func, select
 
+from headrace.core.values.shards import whole_name
 from headrace.store.dialects.statements import BulkInsert, in_list, rows_among
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import firings
@@ -64,9 +65,9 @@ def later_firings(connection: Connection, first: int, last: int) -> set[tuple[in
 
 
 def trigger_names(connection: Connection, ids: Iterable[int], project: str | None) -> dict[int, str]:
-    """Return the names of these triggers, in the order of their ids; with a `project`, only its own."""
+    """Return the names of these triggers without shards, in the order of their ids; with a `project`, only its own."""
     query = _names if project is None else _names.where(triggers.c.project == project)
-    return dict(sorted((row.id, row.name) for row in rows_among(connection, query, "ids", set(ids))))
+    return dict(sorted((row.id, whole_name(row.name)) for row in rows_among(connection, query, "ids", set(ids))))
 
 
 def redelivered(connection: Connection, after: int, to: int, project: str | None) -> list[Redelivery]:

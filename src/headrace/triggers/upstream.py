@@ -93,6 +93,14 @@ class Upstream(ABC):
     def stream_key(self) -> str:
         """Return the text that identifies the upstream. All triggers with equal keys share one poll."""
 
+    def split(self) -> Sequence[Upstream]:
+        """Return the upstreams that read the shards of this one, each as a stream of its own. By default it has one shard: itself."""
+        return (self,)
+
+    def whole_stream_key(self) -> str:
+        """Return the stream key of the upstream of which this is a shard. Default ids and sources of events derive from it."""
+        return self.stream_key()
+
     @abstractmethod
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the keyword arguments (plain JSON) that create an equal upstream in another process."""
@@ -109,7 +117,7 @@ class Upstream(ABC):
     @property
     def source(self) -> str:
         """The default source of an event of this upstream."""
-        return f"headrace:{self.stream_key()}"
+        return f"headrace:{self.whole_stream_key()}"
 
     def relative_to(self, base: Path) -> Self:
         """Return the upstream with its relative paths resolved against the folder `base`."""

@@ -42,6 +42,7 @@ class WatchTrigger(BaseEventTrigger):
         self.envelope = Envelope(
             source=_path_or_text("source", paths.get("source"), lambda: self.upstream.source),
             type=_path_or_text("type", paths.get("type"), lambda: self.upstream.event_type),
+            stream=_other_stream(self.upstream),
             **{name: _path(name, path) for name, path in self._paths.items() if name not in {"source", "type"}},
         )
 
@@ -69,8 +70,22 @@ class WatchTrigger(BaseEventTrigger):
             self.envelope,
             source=upstream.source if "source" not in self._paths else self.envelope.source,
             type=upstream.event_type if "type" not in self._paths else self.envelope.type,
+            stream=_other_stream(upstream),
         )
         return moved
+
+    def split(self) -> list[WatchTrigger]:
+        """Return the watches on the shards of the upstream: this one alone if it has no shards."""
+        parts = () if type(self.upstream).split is Upstream.split else self.upstream.split()
+        return [self.with_upstream(part) for part in parts] if len(parts) > 1 else [self]
+
+
+def _other_stream(upstream: Upstream) -> str | None:
+    """Return the stream from which ids of events derive, if it is not the one that is read: a shard has ids of the whole."""
+    if type(upstream).whole_stream_key is Upstream.whole_stream_key:
+        return None
+    whole = upstream.whole_stream_key()
+    return None if whole == upstream.stream_key() else whole
 
 
 def _path(name: str, text: object) -> JsonPath:

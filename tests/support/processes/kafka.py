@@ -43,7 +43,12 @@ class KafkaServer(BrokerServer):
                     raise
                 time.sleep(0.1)
             else:
-                return name
+                break
+        # The controller answers before the broker knows the topic. A deletion of many partitions just before makes that long.
+        while self.admin.list_topics(name, timeout=SECONDS).topics[name].error is not None:
+            assert time.monotonic() < until, f"topic {name} is not known to the broker"
+            time.sleep(0.02)
+        return name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""

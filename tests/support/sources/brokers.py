@@ -136,13 +136,17 @@ class MemoryBroker(Broker):
 
 
 class KafkaBroker(Broker):
-    """A topic of its own. A lane is a partition; a new one is added for each lane that a test names."""
+    """A topic of its own. A lane is a partition; a new one is added for each lane that a test names.
+
+    With `shards`, the upstream is the last shard, and each of its partitions comes with those of the other shards.
+    """
 
     counted: ClassVar[bool] = True
 
-    def __init__(self, server: KafkaServer, **settings: str) -> None:
+    def __init__(self, server: KafkaServer, shards: int = 1, **settings: str) -> None:
         self._server = server
-        self._topic = server.create_topic()
+        self._shards = shards
+        self._topic = server.create_topic(partitions=shards)
         self._partitions: dict[str, int] = {}
         self._connection = f"kafka_{secrets.token_hex(4)}"
         options = "&".join(f"{name}={value}" for name, value in settings.items())
@@ -150,13 +154,14 @@ class KafkaBroker(Broker):
 
     def send(self, lane: str, messages: Sequence[bytes]) -> None:
         if lane not in self._partitions:
-            self._partitions[lane] = len(self._partitions)
-            if len(self._partitions) > 1:
-                self._server.add_partitions(self._topic, len(self._partitions))
+            total = self._shards * (len(self._partitions) + 1)
+            self._partitions[lane] = total - 1
+            if total > self._shards:
+                self._server.add_partitions(self._topic, total)
         self._server.send(self._topic, messages, self._partitions[lane])
 
     def upstream(self) -> Upstream:
-        return Kafka(self._topic, connection=self._connection, group=self._topic)
+        return Kafka(self._topic, connection=self._connection, group=self._topic, shards=self._shards).split()[-1]
 
     def close(self) -> None:
         del os.environ[connection_variable(self._connection)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.kafka.commit_note import CommitNote
+from headrace.sources.kafka.commits import CommitNote
 from headrace.sources.nats.consumer_note import ConsumerNote
 from headrace.sources.progress_note import newest_marks
 from headrace.triggers.stream_log import LogMark

@@ -54,7 +54,7 @@ class EventPaths(TypedDict, total=False):
 class Envelope:
     """The sources of an event's fields. It is hashable, so that watches with equal envelopes share one event.
 
-    `source` and `type` are a path or the text itself.
+    `source` and `type` are a path or the text itself. Ids derive from `stream` if it is given, else from the stream that is read.
     """
 
     source: str | JsonPath
@@ -63,6 +63,7 @@ class Envelope:
     follows: JsonPath | None = None
     subject: JsonPath | None = None
     occurred: JsonPath | None = None
+    stream: str | None = None
 
     @property
     def reads_metadata(self) -> bool:
@@ -77,7 +78,7 @@ class Envelope:
         """
         source, kind = self.source, self.type
         return EventFields(
-            id=_origin_id(stream, lane, position, message_id) if self.id is None else _required(self.id, value, _name),
+            id=_origin_id(self.stream or stream, lane, position, message_id) if self.id is None else _required(self.id, value, _name),
             source=source if isinstance(source, str) else _required(source, value, _name),
             type=kind if isinstance(kind, str) else _required(kind, value, _type),
             subject=None if self.subject is None else _required(self.subject, value, _text),

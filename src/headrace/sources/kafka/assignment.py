@@ -8,9 +8,11 @@ from typing import Final
 
 import structlog
 
+from headrace.core.values.shards import WHOLE, Shard
 from headrace.errors import StreamError
+from headrace.sources.kafka.broker_errors import described, described_exception
 from headrace.sources.kafka.client import KafkaClient, OffsetRange
-from headrace.sources.kafka.commit_note import CommitNote
+from headrace.sources.kafka.commits import CommitNote
 from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, TopicPartitionKey
 from headrace.sources.kafka.start import Start
 
@@ -22,13 +24,16 @@ MAX_REPORTED_GAPS: Final = 1_000
 class Assignment:
     """Decides where the partitions of one stream begin. `gaps` has what the broker deleted before it was read, by lane.
 
-    `start` counts only for the first reading of the group. A partition that is added later begins at its earliest message.
+    `start` counts only for the first reading of the group. A partition that is added later begins at its earliest message. With shards,
+    the first one commits where the reading of all partitions begins. The others wait for it, because they do not know which partitions
+    were added later.
     """
 
-    def __init__(self, client: KafkaClient, partitions: Partitions, start: Start) -> None:
+    def __init__(self, client: KafkaClient, partitions: Partitions, start: Start, shard: Shard = WHOLE) -> None:
         self._client = client
         self._partitions = partitions
         self._start = start
+        self._shard = shard
         self.gaps: dict[str, str] = {}
         self.notes: list[CommitNote] = []
 
@@ -38,6 +43,9 @@ class Assignment:
         Raises:
             StreamError: The brokers do not answer, or a topic was deleted meanwhile.
         """
+        self.notes = []
+        if not keys:
+            return {}
         birthmarks = self._client.birthmarks(key.topic for key in keys)
         for key in keys:
             if key.topic not in birthmarks:
@@ -57,6 +65,34 @@ class Assignment:
         self.notes = [note for _, note in commits.values()]
         return offsets
 
+    def begin_group(self, keys: Sequence[TopicPartitionKey]) -> bool:
+        """Return whether the first offsets of the group are decided. `keys` are the partitions of all shards.
+
+        The first shard commits them if the group has no offset yet. A start at the earliest message needs none.
+
+        Raises:
+            StreamError: The brokers do not answer, or do not take the offsets.
+        """
+        is_decided = self._start == "earliest" or not keys or any(True for _ in self._partitions)
+        if is_decided or any(offset >= 0 for offset, _ in self._client.committed(keys).values()):
+            return True
+        if self._shard.number > 0:
+            return False
+        birthmarks = self._client.birthmarks(key.topic for key in keys)
+        starts = self._starts(keys, self._client.ranges(keys))
+        rows = [
+            self._client.library.TopicPartition(*key, starts[key], metadata=CommitNote(topic=birthmarks.get(key.topic)).text(None))
+            for key in keys
+        ]
+        try:
+            answers = self._client.consumer.commit(offsets=rows, asynchronous=False)
+        except self._client.library.KafkaException as failure:
+            raise described_exception("The first offsets cannot be committed", failure) from None
+        for answer in answers:
+            if answer.error is not None:
+                raise described(f"The first offset of {answer.topic}/{answer.partition} cannot be committed", answer.error)
+        return True
+
     def _added(
         self,
         keys: Sequence[TopicPartitionKey],
@@ -67,7 +103,8 @@ class Assignment:
             return []
         ranges = self._client.ranges(keys)
         own = {key: _own_offset(commits[key], birthmarks[key.topic]) for key in keys}
-        is_first = not any(True for _ in self._partitions) and all(offset < 0 for offset, _ in commits.values())
+        is_whole, is_new = self._shard == WHOLE, not any(True for _ in self._partitions)
+        is_first = is_whole and is_new and all(offset < 0 for offset, _ in commits.values())
         starts = self._starts(keys, ranges) if is_first else {key: ranges[key].low for key in keys}
         partitions = []
         for key in keys:

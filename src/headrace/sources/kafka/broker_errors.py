@@ -72,3 +72,10 @@ def described_exception(what: str, error: BaseException) -> HeadraceError:
         return error
     kafka_error = cause(error)
     return StreamError(f"{what}: {error}.") if kafka_error is None else described(what, kafka_error)
+
+
+def topic_error(topic: str, error: Any) -> HeadraceError:
+    """Return the error of Headrace for a topic that cannot be read."""
+    if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+        return UpstreamError(f"Topic {topic!r} does not exist.", hint="Create it, or correct its name. Headrace creates no topics.")
+    return described(f"Topic {topic!r} cannot be read", error)

@@ -15,7 +15,7 @@ from headrace.errors import StreamError, UpstreamError
 from headrace.sources.client_library import import_library
 from headrace.sources.kafka.broker_errors import REJECTED, TRANSIENT, cause, described, described_exception
 from headrace.sources.kafka.partitions import TopicPartitionKey
-from headrace.sources.kafka.settings import client_settings, uses_new_protocol
+from headrace.sources.kafka.settings import ASSIGNOR, client_settings, uses_new_protocol
 
 REQUEST_SECONDS: Final = 10.0
 OPEN_SECONDS: Final = 30.0
@@ -101,7 +101,8 @@ class KafkaClient:
         self._admin: Any = None
         try:
             self._admin = self.library.admin.AdminClient(dict(connect_settings) | {"logger": logger, "error_cb": self._note_error})
-            assignor = {} if uses_new_protocol(settings) else {"partition.assignment.strategy": self._assignor(str(settings["group.id"]))}
+            is_set = uses_new_protocol(settings) or ASSIGNOR in settings
+            assignor = {} if is_set else {ASSIGNOR: self._assignor(str(settings["group.id"]))}
             self.consumer: Any = self.library.Consumer(dict(settings) | assignor | {"logger": logger, "error_cb": self._note_error})
         except self.library.KafkaException as error:
             raise described_exception("The connection cannot be used", error) from None
@@ -140,6 +141,14 @@ class KafkaClient:
         patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
         names = [name for name in metadata if name in topics or any(pattern.match(name) for pattern in patterns)]
         return [TopicPartitionKey(name, number) for name in sorted(names) for number in sorted(metadata[name].partitions)]
+
+    def partition_counts(self) -> dict[str, int | None]:
+        """Return the number of partitions of each topic that this user may see, or None for a topic that cannot be read now.
+
+        May be called from within a rebalance: there, the same request of the consumer would make its next callback abort the process.
+        """
+        metadata = self._retried("The topics cannot be listed", lambda: self._admin.list_topics(timeout=ATTEMPT_SECONDS))
+        return {name: len(topic.partitions) if topic.error is None else None for name, topic in metadata.topics.items()}
 
     def topic_error(self, topic: str) -> Any:
         """Return the `KafkaError` for which a topic cannot be read, or None."""

@@ -13,12 +13,18 @@ from typing import Any, Final, NamedTuple
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.kafka.broker_errors import described, described_exception
 from headrace.sources.kafka.client import KafkaClient
-from headrace.sources.kafka.commit_note import CommitNote
 from headrace.sources.kafka.partitions import Partition, Partitions
+from headrace.sources.progress_note import ProgressNote
 from headrace.triggers.stream_log import LogMark
 
 RETRY_SECONDS: Final = 1.0
 REBALANCE_SECONDS: Final = 10.0
+
+
+class CommitNote(ProgressNote, omit_defaults=True, kw_only=True):
+    """What a commit leaves beside its offset. `topic` is the id of the topic. Commits of other programs have another text or none."""
+
+    topic: str | None = None
 
 
 class Answers(NamedTuple):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.sources.decoding import Decoder, decode_or_reason
+from headrace.sources.decoding import DECODERS, Decoder, decode_or_reason
+from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding
 from headrace.triggers.raw_event import Message
 
 if TYPE_CHECKING:
+    from headrace.core.connection import Connection
     from headrace.sources.kafka.partitions import Partition
+    from headrace.sources.schema_registry.registry import SchemaRegistry
 
 
 class KafkaMessage(Message):
@@ -35,3 +38,19 @@ def raw_event(message: Any, decode: Decoder, partition: Partition, offset: int) 
     event = KafkaMessage(data, partition.lane, offset, text, None, headers, time_ms, id, reason)
     event.partition = partition
     return event
+
+
+def open_decoder(decode: KafkaDecoding, connection: Connection | None) -> tuple[Decoder, SchemaRegistry | None]:
+    """Return the decoder of values, and the schema registry that it reads, if there is a connection to one. Raises `UpstreamError`."""
+    if connection is None:
+        return DECODERS["json" if decode == CONFLUENT else decode], None
+    from headrace.sources.schema_registry.registry import SchemaRegistry
+    from headrace.sources.schema_registry.wire_format import wire_format_decoder
+
+    registry = SchemaRegistry(connection)
+    try:
+        registry.check()
+    except Exception:
+        registry.close()
+        raise
+    return wire_format_decoder(registry), registry

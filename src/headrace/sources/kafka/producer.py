@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
+from headrace.core.values.shards import Shard
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kafka.commits import Answers, CommitRequest
@@ -42,6 +43,7 @@ class Topics(NamedTuple):
     decode: KafkaDecoding
     schema_registry: str | None
     stream_key: str
+    shard: Shard
 
 
 class KafkaProducer(SharedStreamProducer):
@@ -98,8 +100,9 @@ class KafkaProducer(SharedStreamProducer):
             topics.start,
             topics.decode,
             registry,
-            consumer_settings(connection, topics.group, member),
+            consumer_settings(connection, topics.group, member, topics.shard),
             client_settings(connection),
+            topics.shard,
         )
         reader = KafkaReader(description, self._listener())
         reader.start()

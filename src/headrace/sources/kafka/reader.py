@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from headrace.core.connection import Connection
-from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
-from headrace.sources.decoding import DECODERS, Decoder
+from headrace.core.values.shards import WHOLE, Shard
+from headrace.errors import HeadraceError, StreamError, UpstreamFenced
+from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.assignment import Assignment, recreated
-from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced
+from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced, topic_error
 from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.commits import CommitRequest, Commits
-from headrace.sources.kafka.message import KafkaMessage, raw_event
+from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
 from headrace.sources.kafka.partitions import Partition, Partitions, TopicPartitionKey
-from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding, uses_new_protocol
+from headrace.sources.kafka.settings import KafkaDecoding, uses_new_protocol
+from headrace.sources.kafka.shard_partitions import ShardPartitions
 from headrace.sources.kafka.start import Start
 from headrace.sources.progress_note import newest_marks
 from headrace.triggers.stream_log import LogMark
@@ -41,6 +43,7 @@ MAX_BUFFERED_MESSAGES: Final = 2_000
 MAX_BUFFERED_BYTES: Final = 4 * 1024 * 1024
 """Delivered messages that the stream has not taken yet, plus one fetch. They are outside of the memory budget."""
 ENDED: Final = "The reading of Kafka has ended."
+WAITS: Final = "The first shard has not committed yet where the reading of the group begins."
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +57,7 @@ class Description(NamedTuple):
     registry: Connection | None
     consumer: Mapping[str, Any]
     connect: Mapping[str, Any]
+    shard: Shard = WHOLE
 
 
 class Listener(NamedTuple):
@@ -87,6 +91,7 @@ class KafkaReader(threading.Thread):
         self._registry: SchemaRegistry | None = None
         self._client: KafkaClient
         self._assignment: Assignment
+        self._shard: ShardPartitions | None = None
 
     # Called by the event loop
 
@@ -139,30 +144,23 @@ class KafkaReader(threading.Thread):
 
     def _open(self) -> None:
         description = self._description
-        if description.registry is not None:
-            self._decode = self._open_registry(description.registry)
-        elif description.decode != CONFLUENT:
-            self._decode = DECODERS[description.decode]
+        self._decode, self._registry = open_decoder(description.decode, description.registry)
         self._client = KafkaClient(
             description.consumer, description.connect, on_error=self._on_client_error, is_stopped=self._stopped.is_set
         )
-        self._assignment = Assignment(self._client, self.partitions, description.start)
+        self._assignment = Assignment(self._client, self.partitions, description.start, description.shard)
+        if description.shard != WHOLE:
+            self._shard = ShardPartitions(self._client, self._assignment, self.partitions, description.topics, description.shard)
         known = self._client.topics()
         for topic in description.topics:
             if not topic.startswith("^") and topic not in known and (error := self._client.topic_error(topic)) is not None:
-                raise _topic_error(topic, error)
-        self._client.consumer.subscribe(
-            list(description.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+                raise topic_error(topic, error)
+        self._subscribe()
         self._check_topics_at = time.monotonic() + TOPIC_CHECK_SECONDS
 
-    def _open_registry(self, connection: Connection) -> Decoder:
-        from headrace.sources.schema_registry.registry import SchemaRegistry
-        from headrace.sources.schema_registry.wire_format import wire_format_decoder
-
-        self._registry = SchemaRegistry(connection)
-        self._registry.check()
-        return wire_format_decoder(self._registry)
+    def _subscribe(self) -> None:
+        topics = list(self._description.topics)
+        self._client.consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _turn(self) -> None:
         if self.failure is not None:
@@ -224,6 +222,7 @@ class KafkaReader(threading.Thread):
         if now >= self._check_topics_at:
             self._check_topics_at = now + TOPIC_CHECK_SECONDS
             self._check_topics()
+            self._check_shard()
         self._committed(self._commits.commit_others(self._client))
 
     # Messages
@@ -296,12 +295,15 @@ class KafkaReader(threading.Thread):
 
     def _on_assign(self, consumer: Any, assigned: Sequence[Any]) -> None:
         try:
-            offsets = self._assignment.begin([TopicPartitionKey(one.topic, one.partition) for one in assigned])
+            if self._shard is None:
+                offsets = self._assignment.begin([TopicPartitionKey(one.topic, one.partition) for one in assigned])
+            else:
+                offsets = self._shard.join()
+                self._check_topics_at = 0.0 if self._shard.waits else self._check_topics_at
         except Exception as error:
             self._fail(described_exception("The assigned partitions cannot be read", error))
             offsets = {}
-        topic_partition = self._client.library.TopicPartition
-        targets = [topic_partition(key.topic, key.number, offset) for key, offset in offsets.items()]
+        targets = [self._client.library.TopicPartition(*key, offset) for key, offset in offsets.items()]
         if uses_new_protocol(self._description.consumer):
             consumer.incremental_assign(targets)
         else:
@@ -330,6 +332,9 @@ class KafkaReader(threading.Thread):
         log.warning("partitions of Kafka lost", partitions=len(lost))
 
     def _fence(self, partitions: Sequence[Any]) -> None:
+        if self._shard is not None:
+            self._shard.leave()
+            return
         for one in partitions:
             partition = self.partitions.get(TopicPartitionKey(one.topic, one.partition))
             if partition is not None:
@@ -347,6 +352,21 @@ class KafkaReader(threading.Thread):
             self._fail(StreamError(f"Deleted and created again: topic {', '.join(sorted(changed))}."))
         for topic in birthmarks:
             self.problems.pop(topic, None)
+
+    def _check_shard(self) -> None:
+        """Join the group again if the partitions of the shard are others now."""
+        if self._shard is None or self.failure is not None:
+            return
+        try:
+            if self._shard.has_changed():
+                self._subscribe()
+        except HeadraceError as error:
+            self.problems["brokers"] = str(error)
+        if self._shard.waits:
+            self._check_topics_at = time.monotonic() + LOOK_SECONDS
+            self.problems["start"] = WAITS
+        else:
+            self.problems.pop("start", None)
 
     def _fail(self, error: HeadraceError) -> None:
         if self.failure is None:
@@ -376,9 +396,3 @@ class KafkaReader(threading.Thread):
 
     def _topic_partition(self, partition: Partition) -> Any:
         return self._client.library.TopicPartition(partition.key.topic, partition.key.number)
-
-
-def _topic_error(topic: str, error: Any) -> HeadraceError:
-    if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
-        return UpstreamError(f"Topic {topic!r} does not exist.", hint="Create it, or correct its name. Headrace creates no topics.")
-    return described(f"Topic {topic!r} cannot be read", error)

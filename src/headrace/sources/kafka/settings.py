@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from headrace.core.connection import Connection
+from headrace.core.values.shards import WHOLE, Shard
 from headrace.errors import UpstreamError
 from headrace.sources.decoding import Decoding
 
 DEFAULT_PORT: Final = 9092
 KIND: Final = "kafka"
+SHARD_HEARTBEAT_MILLISECONDS: Final = 1_000
 CONFLUENT: Final = "confluent"
 
 KafkaDecoding: TypeAlias = Decoding | Literal["confluent"]
@@ -27,6 +29,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "reconnect.backoff.max.ms": 2_000,
 }
 """Settings that a connection may change."""
+ASSIGNOR: Final = "partition.assignment.strategy"
 OWN: Final = (
     "group.id",
     "group.instance.id",
@@ -35,7 +38,7 @@ OWN: Final = (
     "auto.commit.interval.ms",
     "auto.offset.reset",
     "enable.partition.eof",
-    "partition.assignment.strategy",
+    ASSIGNOR,
 )
 """Settings that the upstream itself makes. Those of a connection are ignored."""
 
@@ -66,13 +69,24 @@ def client_settings(connection: Connection) -> dict[str, Any]:
     return settings
 
 
-def consumer_settings(connection: Connection, group: str, member: str) -> dict[str, Any]:
-    """Return the settings of the only consumer of a group.
+def consumer_settings(connection: Connection, group: str, member: str, shard: Shard = WHOLE) -> dict[str, Any]:
+    """Return the settings of the only consumer of a group, or of one shard. Raises `UpstreamError`.
 
     A classic group has `member` as a static member: the next consumer replaces a killed one at once, and fences it. A group of the
     protocol of KIP-848 refuses the next consumer until the session of the killed one has ended, so that it has no static member.
+
+    The consumers of shards are members of one group. The first has the name of an only consumer, which it replaces. A rebalance
+    interrupts all of them, so that they look for one more often.
     """
     settings = dict(DEFAULTS) | client_settings(connection)
+    if shard.total > 1:
+        if uses_new_protocol(settings):
+            raise UpstreamError(
+                f"shards={shard.total} needs a classic group, and connection '{connection.id}' sets group.protocol=consumer.",
+                hint="Remove group.protocol from the extra of the connection, or leave out shards.",
+            )
+        settings = {"heartbeat.interval.ms": SHARD_HEARTBEAT_MILLISECONDS} | settings | {ASSIGNOR: "range,roundrobin"}
+        member = member if shard.number == 0 else f"{member}-{shard.number}"
     if not uses_new_protocol(settings):
         settings["group.instance.id"] = member
     return settings | {

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from headrace.core.values.shards import MAX_SHARDS, WHOLE, Shard, shard_name
 from headrace.errors import UpstreamError
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.producer import KafkaProducer, Topics
@@ -30,6 +31,8 @@ class Kafka(Upstream):
         decode: How a value becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
             the JSON format of CloudEvents, `"debezium"` as the change event, `"confluent"` by its schema: Avro, Protobuf or JSON.
         schema_registry: The id of the connection of kind `https` or `http` to the schema registry, for `decode="confluent"`.
+        shards: The number of streams in which the partitions are read, from 1 to 256. Partition p of a topic is in shard p mod `shards`.
+        shard: The index of the shard that this upstream reads alone, as `split` returns it, or None for all.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Kafka(Upstream):
         start: Start | str = "earliest",
         decode: KafkaDecoding = "json",
         schema_registry: str | None = None,
+        shards: int = 1,
+        shard: int | None = None,
     ) -> None:
         self._topics = _topics(topics)
         self._connection = _text("connection", connection)
@@ -55,13 +60,28 @@ class Kafka(Upstream):
             )
         self._decode = decode
         self._schema_registry = None if schema_registry is None else _text("schema_registry", schema_registry)
+        self._shards = _integer("shards", shards, 1, MAX_SHARDS)
+        self._shard = None if shard is None else _integer("shard", shard, 0, self._shards - 1)
 
     def stream_key(self) -> str:
-        """Return `kafka:` with the connection, the group and the topics."""
+        """Return `kafka:` with the connection, the group and the topics, and the shard if it reads one."""
+        whole = self.whole_stream_key()
+        return whole if self._shard is None else shard_name(whole, Shard(self._shard, self._shards))
+
+    def whole_stream_key(self) -> str:
+        """Return the stream key without a shard."""
         return f"kafka:{self._connection}/{self._group}/{','.join(self._topics)}"
+
+    def split(self) -> tuple[Kafka, ...]:
+        """Return one upstream for each shard."""
+        if self._shards == 1 or self._shard is not None:
+            return (self,)
+        _, arguments = self.serialize()
+        return tuple(type(self)(**arguments | {"shard": shard}) for shard in range(self._shards))
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments as plain JSON."""
+        shards = {} if self._shards == 1 else {"shards": self._shards} | ({} if self._shard is None else {"shard": self._shard})
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "topics": list(self._topics),
             "connection": self._connection,
@@ -69,6 +89,7 @@ class Kafka(Upstream):
             "start": serialize_start(self._start),
             "decode": self._decode,
             "schema_registry": self._schema_registry,
+            **shards,
         }
 
     def description(self) -> Topics:
@@ -80,11 +101,21 @@ class Kafka(Upstream):
             self._start,
             self._decode,
             self._schema_registry,
-            stream_key=self.stream_key(),
+            stream_key=self.whole_stream_key(),
+            shard=WHOLE if self._shard is None else Shard(self._shard, self._shards),
         )
 
     def producer(self) -> KafkaProducer:
-        """Return a new producer. It connects in `open_stream`."""
+        """Return a new producer. It connects in `open_stream`.
+
+        Raises:
+            UpstreamError: The upstream has several shards, which are read one by one.
+        """
+        if self._shards > 1 and self._shard is None:
+            raise UpstreamError(
+                f"{self.whole_stream_key()} is read in {self._shards} shards, each a stream of its own.",
+                hint="A watch reads all of them. In Python, declare a trigger for each upstream that split() returns.",
+            )
         producer = KafkaProducer(self.description())
         producer.upstream = self
         return producer
@@ -122,4 +153,10 @@ def _check_topic(name: object) -> None:
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
+    return value
+
+
+def _integer(name: str, value: object, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Use an integer from {low} to {high}.")
     return value

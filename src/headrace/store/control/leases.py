@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import ColumnElement, Connection, case, func, insert, literal_column, select, update
 
 from headrace.core.restart_policy import MAX_WAIT_SECONDS
+from headrace.core.values.shards import SHARD_PATTERN, overlap, whole_name
 from headrace.errors import Fenced
 from headrace.store.dialects.statements import DriverStatement, driver_rows
 from headrace.store.tables.base import meta
@@ -90,10 +91,12 @@ def acquire(connection: Connection, job_id: int, project: str, trigger_ids: Sequ
     """Assign to the job the given triggers that no job holds, at their next epochs.
 
     The state may have changed since the decision before this transaction. A trigger is skipped if another job
-    holds any trigger of its stream, or must still release one.
+    holds any trigger of its stream, or must still release one. It is skipped too while a job
+    must still release a shard of its upstream from before the number of shards changed.
     """
     free_triggers = _free_triggers(connection, ids=trigger_ids, job_id=job_id).all()
-    taken = _streams_of_others(connection, job_id, project, {stream for _, stream in free_triggers if stream is not None})
+    streams = {stream for _, stream in free_triggers if stream is not None}
+    taken = _streams_of_others(connection, job_id, project, streams) | _overlapping_streams(connection, project, streams)
     mine = [trigger_id for trigger_id, stream in free_triggers if stream not in taken]
     if mine:
         _acquire(connection, job_id=job_id, now=now, latest=now + MAX_WAIT_MICROS, ids=mine)
@@ -109,6 +112,20 @@ def _streams_of_others(connection: Connection, job_id: int, project: str, stream
     held_by = [mine.where(triggers.c.job_id < job_id), mine.where(triggers.c.job_id > job_id)]
     leaving = mine.where(triggers.c.revoked_job_id.is_not(None), triggers.c.revoked_job_id != job_id)
     return {stream for query in (*held_by, leaving) for stream in connection.execute(query).scalars()}
+
+
+def _overlapping_streams(connection: Connection, project: str, streams: set[str]) -> set[str]:
+    """Return the given streams that read lanes of a removed stream, which another number of shards had, and a job has not released yet."""
+    if not streams:
+        return set()
+    wholes = {whole_name(stream) for stream in streams} - streams
+    shards = triggers.c.stream.like(SHARD_PATTERN)
+    removed = (triggers.c.project == project, triggers.c.state == "removed", triggers.c.revoked_job_id.is_not(None))
+    left = select(triggers.c.stream).where(*removed, shards | triggers.c.stream.in_(wholes)).distinct()
+    leaving: dict[str, set[str]] = {}
+    for stream in connection.execute(left).scalars():
+        leaving.setdefault(whole_name(stream), set()).add(stream)
+    return {stream for stream in streams if any(overlap(stream, other) for other in leaving.get(whole_name(stream), ()))}
 
 
 def request_release(connection: Connection, job_id: int, trigger_ids: Sequence[int]) -> None:

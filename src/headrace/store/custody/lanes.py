@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, ScalarSelect, bindparam, delete, exists, insert, or_, select, update
 
+from headrace.core.values.shards import SHARD_PATTERN, overlap, whole_name
 from headrace.store.dialects.statements import in_list, rows_among
 from headrace.store.tables.control import jobs, stream_reports
 from headrace.store.tables.custody import backlog, dead_letters, lanes, receipt_problems, recorded_streams
@@ -64,6 +65,32 @@ def stream_of(lane_id: int) -> ScalarSelect[int]:
     """Return a subquery for the id of the lane's stream."""
     of_lane = recorded_streams.c.stream == lanes.c.stream
     return select(recorded_streams.c.id).join(lanes, of_lane).where(lanes.c.id == lane_id).scalar_subquery()
+
+
+def find_shard_streams(connection: Connection) -> dict[str, set[str]]:
+    """Return the recorded streams that may be shards, and the streams that they divide, by the stream key of the whole."""
+    streams: dict[str, set[str]] = {}
+    for name in connection.execute(select(recorded_streams.c.stream).where(recorded_streams.c.stream.like(SHARD_PATTERN))).scalars():
+        whole = whole_name(name)
+        streams.setdefault(whole, {whole}).add(name)
+    return streams
+
+
+def recorded_by_other_shards(
+    connection: Connection, stream: str, names: Collection[str], streams: Mapping[str, set[str]]
+) -> dict[str, int]:
+    """Return the last recorded position of each of these lanes in streams with another number of shards. `streams` has the known ones.
+
+    After the number of shards has changed, another stream goes on with a lane.
+    """
+    last: dict[str, int] = {}
+    for other in sorted(streams.get(whole_name(stream), ())):
+        if not overlap(stream, other):
+            continue
+        for row in connection.execute(_known, {"of": other, "names": list(names)}):
+            if row.last is not None:
+                last[row.lane] = max(row.last, last.get(row.lane, row.last))
+    return last
 
 
 def idle_lanes(connection: Connection, before: int, limit: int) -> int:

@@ -2,8 +2,9 @@
 
 Invariants, under the writer's transaction:
 - The ranges of a lane are adjacent: each begins where the previous one ended. A range within the recorded one is a
-  redelivery and changes nothing. A range after a gap is counted, and the gap is stored as a problem. A range that
-  overlaps cannot be split, so it is stored as a problem and not counted.
+  redelivery and changes nothing. A range after a gap is counted, and the gap is stored as a problem, unless a stream
+  with another number of shards has recorded it. A range that overlaps cannot be split, so it is stored as a problem
+  and not counted.
 - Adjacent ranges are merged. A lane stores its first and last position and how many raw events it read. Each
   subscriber set of a stream stores how many raw events it was owed. `trigger_answers` has the counts of each trigger
   that did more than filter.
@@ -23,7 +24,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from headrace.errors import Fenced
 from headrace.store.control.jobs import require_running
 from headrace.store.custody.backlog import chunks, count_settled, delete_rows
-from headrace.store.custody.lanes import HOUR, Lane, get_or_create_lanes
+from headrace.store.custody.lanes import HOUR, Lane, find_shard_streams, get_or_create_lanes, recorded_by_other_shards
 from headrace.store.custody.spills import position_key
 from headrace.store.custody.subscriber_sets import (
     ANSWERS,
@@ -227,7 +228,7 @@ class _ReceiptWriter:
             self._problem(lane, recorded, f"the range after {since} up to {receipt.last} overlaps the receipts up to {recorded}")
             self.ranges.append(LaneRange(lane, recorded, receipt.last, {}))
             return "stored"
-        elif begins > recorded:
+        elif begins > recorded and not self._is_recorded(receipt.stream, receipt.lane, begins):
             self._problem(lane, recorded, f"nothing is recorded after {recorded} up to {begins}")
         lane.read += receipt.read
         self.reads[subscriber_set] += receipt.read
@@ -242,6 +243,11 @@ class _ReceiptWriter:
         spilled = {answer.trigger_id: answer.spilled for answer in receipt.answers if answer.spilled}
         self.ranges.append(LaneRange(lane, recorded, receipt.last, spilled))
         return "stored"
+
+    def _is_recorded(self, stream: str, lane: str, position: int) -> bool:
+        """Return whether streams with another number of shards have recorded the lane up to a position."""
+        last = recorded_by_other_shards(self.connection, stream, [lane], find_shard_streams(self.connection)).get(lane)
+        return last is not None and last >= position
 
     def write(self) -> None:
         connection = self.connection

@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import Connection, Row, false, func, insert, or_, select, update
 
 from headrace.core.values.moments import moment
+from headrace.core.values.shards import SEPARATOR
 from headrace.errors import ApiRefused
 from headrace.store.custody.lanes import Lane, get_or_create_lanes, stream_of
 from headrace.store.custody.spills import BacklogInsert, redrive_key
@@ -181,7 +182,8 @@ def _chosen(connection: Connection, selection: DeadLetterSelection) -> _Chosen:
     if selection.kind is not None:
         fits.append(dead_letters.c.kind == selection.kind)
     if selection.trigger is not None:
-        ids = list(connection.execute(select(triggers.c.id).where(triggers.c.name == selection.trigger)).scalars())
+        named = (triggers.c.name == selection.trigger) | triggers.c.name.startswith(f"{selection.trigger}{SEPARATOR}", autoescape=True)
+        ids = list(connection.execute(select(triggers.c.id).where(named)).scalars())
         fits.append(or_(false(), *(json_array_has(dead_letters.c.triggers, id) for id in ids)))
     query = select(dead_letters.c.id).where(*fits).order_by(dead_letters.c.received, dead_letters.c.id).limit(selection.limit)
     chosen = connection.execute(query).scalars().all()

@@ -11,11 +11,12 @@ redriven) and that are not settled.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Connection, func, select
 
 from headrace.core.values.moments import moment
+from headrace.store.custody.lanes import find_shard_streams, recorded_by_other_shards
 from headrace.store.custody.stream_logs import adopted_without
 from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, subscriber_sets_of
 from headrace.store.dialects.statements import driver_rows
@@ -201,18 +202,21 @@ def _problems(connection: Connection, stream: str | None) -> dict[str, list[Lane
     for row in connection.execute(query):
         lane_audits[row.stream].append(LaneAudit(lane=row.lane, recorded=row.recorded, committed=None, problem=row.problem))
     newest = {row.stream: row.report for row in connection.execute(last)}
+    shards = find_shard_streams(connection)
     for name, report in newest.items():
-        lane_audits[name] += _ahead(connection, name, StreamReport.model_validate_json(report).lanes)
+        lane_audits[name] += _ahead(connection, name, StreamReport.model_validate_json(report).lanes, shards)
     return {name: problems for name, problems in lane_audits.items() if problems}
 
 
-def _ahead(connection: Connection, stream: str, reported: list[LaneReport]) -> list[LaneAudit]:
+def _ahead(connection: Connection, stream: str, reported: list[LaneReport], shards: Mapping[str, set[str]]) -> list[LaneAudit]:
     """Return the lanes that were advanced past their recorded position.
 
     Custody is recorded first, so an old report is never ahead of it.
     """
     named = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == stream, lanes.c.lane.in_([lane.lane for lane in reported]))
     recorded: dict[str, int | None] = {row.lane: row.last for row in connection.execute(named)}
+    for name, position in recorded_by_other_shards(connection, stream, [lane.lane for lane in reported], shards).items():
+        recorded[name] = max(position, recorded.get(name) or position)
     problems: list[LaneAudit] = []
     for lane in reported:
         last = recorded.get(lane.lane)

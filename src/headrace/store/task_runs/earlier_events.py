@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
+from headrace.core.values.shards import whole_name
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.statements import slices
@@ -94,7 +95,7 @@ def trigger_names(connection: Connection, seqs: Iterable[int]) -> dict[tuple[int
     named: dict[tuple[int, str], list[str]] = {}
     for some in slices(seqs):
         for row in connection.execute(_fired, {"seqs": list(some)}):
-            named.setdefault((row.seq, row.project), []).append(row.name)
+            named.setdefault((row.seq, row.project), []).append(whole_name(row.name))
     return named
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, or_, select, update
 
+from headrace.core.values.shards import whole_name
 from headrace.store.db.meta import log_end
 from headrace.store.dialects.statements import in_list
 from headrace.store.ordering.statements import slices
@@ -71,10 +72,11 @@ def _awaited(connection: Connection, after: int, to: int) -> list[ColumnElement[
 def _concerned(connection: Connection, after: int, to: int) -> list[int]:
     """Return the triggers that fired in a range of the log and whose names a run waits for."""
     fired = select(firings.c.trigger_id).where(firings.c.seq > after, firings.c.seq <= to).distinct()
-    rows = connection.execute(select(triggers.c.id, triggers.c.project, triggers.c.name).where(triggers.c.id.in_(fired))).all()
-    named = _among(connection, "name", [f"{row.project}/{row.name}" for row in rows])
-    begun = _among(connection, "prefix", {prefix for row in rows for prefix in prefixes(row.project, row.name)})
-    return [row.id for row in rows if f"{row.project}/{row.name}" in named or not begun.isdisjoint(prefixes(row.project, row.name))]
+    rows = connection.execute(select(triggers.c.id, triggers.c.project, triggers.c.name).where(triggers.c.id.in_(fired)))
+    names = {row.id: (row.project, whole_name(row.name)) for row in rows}
+    named = _among(connection, "name", {f"{project}/{name}" for project, name in names.values()})
+    begun = _among(connection, "prefix", {prefix for name in names.values() for prefix in prefixes(*name)})
+    return [id for id, name in names.items() if "/".join(name) in named or not begun.isdisjoint(prefixes(*name))]
 
 
 def _among(connection: Connection, kind: str, terms: Iterable[str]) -> set[str]:

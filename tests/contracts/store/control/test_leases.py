@@ -243,3 +243,34 @@ def test_a_full_answer_reuses_unchanged_leases(store: Store) -> None:
     after = load(store, job).leases
     assert [(one.trigger_id, one.epoch) for one in after] == [(before[0].trigger_id, 2), *((one.trigger_id, 1) for one in before[1:])]
     assert all(one is other for one, other in zip(after[1:], before[1:], strict=True))
+
+
+def shards(total: int) -> list[DeclaredTrigger]:
+    """Return the triggers of one watch, whose upstream has this number of shards."""
+    names = ["orders"] if total == 1 else [f"orders#{number}-of-{total}" for number in range(total)]
+    return [trigger(name, stream=name) for name in names]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4)])
+def test_no_shard_is_leased_while_a_shard_of_another_number_is_read(store: Store, before: int, after: int) -> None:
+    declare(store, *shards(before), trigger("other", stream="folder"))
+    first = join(store)
+    old = runs(load(store, first))
+    second = join(store)
+    declare(store, *shards(after), trigger("other", stream="folder"))
+    for _ in range(3):
+        assert not runs(load(store, second)) - old, "the first job has not released its streams"
+        assert load(store, first).leases == [lease for lease in load(store, first).leases if lease.trigger_id in old]
+    clean(store, first, *load(store, first).revoked)
+    shares = rest(store, first, second)
+    with store.reading() as connection:
+        live = {row.id for row in connection.execute(select(triggers).where(triggers.c.state != "removed"))}
+    assert shares[first] | shares[second] == live
+    assert len(live) == after + 1
+
+
+def test_streams_that_only_look_like_shards_run_side_by_side(store: Store) -> None:
+    names = ("events", "events#0-of-2", "events#3-of-4")
+    declare(store, *(trigger(name, stream=name) for name in names))
+    job = join(store)
+    assert len(runs(load(store, job))) == 3

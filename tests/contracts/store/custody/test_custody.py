@@ -228,3 +228,22 @@ def test_the_audit_is_clean_after_random_spills_crashes_and_redeliveries(
             assert found_books.clean, found_books
         if recorded:
             assert counts(store)["read"] == recorded
+
+
+def test_a_range_that_another_number_of_shards_has_recorded_is_no_gap(store: Store, owner: Holder) -> None:
+    record(owner, receipt(None, 9, 10, stream="orders#1-of-2"))
+    record(owner, receipt(9, 30, 21, stream="orders#3-of-4"), receipt(30, 40, 10, stream="orders"))
+    report = StreamReport(stream="orders#1-of-2", state="polling", lanes=[LaneReport(lane="a.jsonl", committed=40)])
+    store.jobs.heartbeat(owner.job_id, Heartbeat(streams=[report]))
+    assert problems(store) == [], "the upstream is where the last of them left it"
+    record(owner, receipt(40, 50, 10, stream="orders#1-of-2"))
+    assert books(store).clean
+    record(owner, receipt(52, 60, 8, stream="orders#1-of-2"))
+    assert problems(store) == [("a.jsonl", 50, "nothing is recorded after 50 up to 52")]
+
+
+def test_a_shard_of_the_same_number_or_of_another_stream_explains_no_gap(store: Store, owner: Holder) -> None:
+    record(owner, receipt(None, 9, 10, stream="orders#1-of-2"))
+    record(owner, *(receipt(None, 40, 10, stream=stream) for stream in ("orders#0-of-2", "refunds#1-of-4", "refunds")))
+    record(owner, receipt(40, 50, 10, stream="orders#1-of-2"))
+    assert problems(store) == [("a.jsonl", 9, "nothing is recorded after 9 up to 40")]

@@ -255,3 +255,12 @@ def test_a_known_id_with_another_payload_is_counted_as_a_conflict(store: Store) 
     with store.reading() as connection:
         assert {row.name: row.conflicts for row in connection.execute(select(triggers))} == {"first": 1, "second": 2}
         assert [row.payload for row in connection.execute(select(events.c.payload).order_by(events.c.seq))] == ["1", "1"]
+
+
+def test_events_have_the_name_of_a_watch_without_its_shard(store: Store) -> None:
+    owner = holder(store, "orders#0-of-2", "orders#1-of-2")
+    assert owner.append(event("a", 1), event("b", 2)) == ["stored", "stored"]
+    assert owner.append(event("a", 2)) == ["duplicate"], "after the number of shards changed, another one may read a message again"
+    assert store.log.page(after=0).table.column("triggers").to_pylist() == [["orders"], ["orders"]]
+    (late,) = store.log.redeliveries(after=0, to=1)
+    assert (late.trigger, late.before) == ("orders", ["orders"])

@@ -342,3 +342,15 @@ def test_events_without_waiting_runs_are_skipped_and_still_lead(store: Store, fe
     dispatch(store)
     assert runs.got() == [("one", "b")]
     assert store.event_waits.take() is None
+
+
+@pytest.mark.parametrize("on", ["orders", "ord*"])
+def test_a_run_waits_for_the_events_of_all_shards_of_a_watch(store: Store, runs: Runs, on: str) -> None:
+    feed = holder(store, "orders#0-of-2", "orders#1-of-2")
+    runs.start("one", on=on, id="late")
+    runs.start("two", on=on, id="early")
+    assert runs.claim() == []
+    feed.append(event("early", 1))
+    feed.append(event("late", 2))
+    dispatch(store)
+    assert sorted(runs.got()) == [("one", "late"), ("two", "early")]

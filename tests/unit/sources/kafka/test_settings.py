@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.connection import Connection, parse_connection
+from headrace.core.values.shards import Shard
 from headrace.errors import UpstreamError
 from headrace.sources.kafka.settings import client_settings, consumer_settings, ignored_settings
 
@@ -56,3 +57,17 @@ def test_only_a_classic_group_has_a_static_member() -> None:
 def test_an_unusable_connection_is_named(uri: str, problem: str) -> None:
     with pytest.raises(UpstreamError, match=problem):
         client_settings(parse_connection("kafka", uri))
+
+
+def test_shards_are_members_of_one_group_and_the_first_replaces_an_only_reader() -> None:
+    connection = parse_connection("kafka", "kafka://a?heartbeat.interval.ms=500")
+    settings = [consumer_settings(connection, "shop", "member", Shard(number, 3)) for number in range(3)]
+    assert [one["group.instance.id"] for one in settings] == ["member", "member-1", "member-2"]
+    assert {(one["group.id"], one["heartbeat.interval.ms"]) for one in settings} == {("shop", "500")}
+    assert consumer_settings(connection, "shop", "member", Shard(0, 1)) == consumer_settings(connection, "shop", "member")
+
+
+def test_shards_need_a_classic_group() -> None:
+    connection = parse_connection("kafka", "kafka://a?group.protocol=consumer")
+    with pytest.raises(UpstreamError, match="shards=2 needs a classic group"):
+        consumer_settings(connection, "shop", "member", Shard(0, 2))

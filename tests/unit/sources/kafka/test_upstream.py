@@ -33,8 +33,41 @@ def test_an_upstream_is_restored_from_its_serialized_form(start: Any) -> None:
         ({"start": {"orders": {0: -5}}}, "not an offset"),
         ({"start": {"orders": 5}}, "Invalid start"),
         ({"decode": "avro"}, "Invalid decode"),
+        ({"shards": 0}, "Invalid shards 0"),
+        ({"shards": 257}, "Invalid shards 257"),
+        ({"shards": "4"}, "Invalid shards '4'"),
+        ({"shards": 2.0}, "Invalid shards 2.0"),
+        ({"shards": True}, "Invalid shards True"),
+        ({"shards": 4, "shard": 4}, "Invalid shard 4"),
+        ({"shards": 4, "shard": -1}, "Invalid shard -1"),
     ],
 )
 def test_invalid_arguments_are_named(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(UpstreamError, match=problem):
         Kafka(**({"topics": "orders", "group": "shop"} | arguments))
+
+
+def test_an_upstream_is_split_into_its_shards() -> None:
+    upstream = Kafka("orders", group="shop", start="latest", shards=3)
+    parts = upstream.split()
+    assert [part.stream_key() for part in parts] == [f"kafka:kafka/shop/orders#{number}-of-3" for number in range(3)]
+    assert {part.whole_stream_key() for part in parts} == {upstream.stream_key()}
+    assert {part.source for part in parts} == {upstream.source} == {"headrace:kafka:kafka/shop/orders"}
+    again = [load_upstream(*part.serialize()) for part in parts]
+    assert [one.serialize() for one in again] == [part.serialize() for part in parts]
+    assert [one.stream_key() for one in again] == [part.stream_key() for part in parts]
+    assert [part.split() for part in parts] == [(part,) for part in parts]
+    assert [part.producer().upstream for part in parts] == list(parts)
+
+
+def test_an_upstream_of_one_shard_is_its_only_part() -> None:
+    upstream = Kafka("orders", group="shop", shards=1)
+    assert upstream.split() == (upstream,)
+    assert upstream.serialize() == Kafka("orders", group="shop").serialize()
+    assert not {"shards", "shard"} & upstream.serialize()[1].keys()
+
+
+def test_all_shards_together_have_no_producer() -> None:
+    with pytest.raises(UpstreamError, match="is read in 4 shards") as error:
+        Kafka("orders", group="shop", shards=4).producer()
+    assert "split()" in str(error.value.hint)
