@@ -96,6 +96,22 @@ def test_the_lag_counts_unread_and_outstanding_messages(owner: Holder) -> None:
     assert (listed()[KAFKA].lag, listed()[KAFKA].outstanding) == (None, 5)
 
 
+def test_a_drained_upstream_has_its_recorded_positions(owner: Holder) -> None:
+    """A stream reports only lanes with raw events in process."""
+    record(owner, receipt(None, 4, 5, lane="orders/0", stream=KAFKA), receipt(None, 7, 8, lane="orders/1", stream=KAFKA))
+    for unread, advanced in ((0, [4, 7]), (3, [None, None]), (None, [None, None])):
+        beat(owner, unread=unread, outstanding=0, lanes=[], lanes_open=0)
+        kafka = listed()[KAFKA]
+        assert [(lane.lane, lane.stored) for lane in kafka.lanes] == [("orders/0", 4), ("orders/1", 7)]
+        assert [lane.advanced for lane in kafka.lanes] == advanced
+        assert (kafka.lanes_open, kafka.lanes_recorded) == (0, 2)
+    beat(owner, unread=0, outstanding=1, lanes=[LaneReport(lane="orders/1", read=8, advanced=7)], lanes_open=1)
+    assert [(lane.lane, lane.stored, lane.advanced) for lane in listed()[KAFKA].lanes] == [("orders/1", 7, 7), ("orders/0", 4, None)]
+    for number in range(25):
+        record(owner, receipt(None, 1, 1, lane=f"orders/{number + 2}", stream=KAFKA))
+    assert (len(listed()[KAFKA].lanes), listed()[KAFKA].lanes_recorded) == (20, 27)
+
+
 def test_positions_stay_and_the_lag_is_unknown_when_the_triggerer_ended(owner: Holder) -> None:
     beat(owner, unread=11, outstanding=5)
     owner.store.jobs.complete(owner.job_id, CompleteJob(state="failed"))
@@ -107,6 +123,16 @@ def test_positions_stay_and_the_lag_is_unknown_when_the_triggerer_ended(owner: H
     successor.load()
     kafka = listed()[KAFKA]
     assert (kafka.job_id, kafka.state, kafka.lag) == (successor.job_id, "starting", None)
+
+
+def test_a_silent_triggerer_is_named_and_its_lag_is_unknown(api: Api, owner: Holder) -> None:
+    beat(owner, unread=11, outstanding=5)
+    api.clock.turn(3600)
+    kafka = listed()[KAFKA]
+    assert (kafka.job_id, kafka.state, kafka.lag) == (owner.job_id, "silent", None)
+    assert kafka.unread_because == f"triggerer {owner.job_id} sends no heartbeats"
+    beat(owner, unread=11, outstanding=5)
+    assert (listed()[KAFKA].state, listed()[KAFKA].lag) == ("polling", 16)
 
 
 def test_problems_of_lanes_and_failed_streams_are_named(owner: Holder) -> None:

@@ -88,7 +88,7 @@ def _add_lists(router: APIRouter, store: Store) -> None:
     def upstreams(after: str | None = None, limit: Limit = 100) -> UpstreamList:
         """Return the upstreams that projects declare by name, with their readers and their lag. `after` is that of the previous page."""
         with store.reading() as connection:
-            return upstream_page(connection, unserved(connection), after=after, limit=limit)
+            return upstream_page(connection, unserved(connection), silent=store.now() - store.liveness.threshold, after=after, limit=limit)
 
     @route(router, calls.ADOPT_STREAM)
     def adopt(mark: LogMark) -> StreamAdopted:

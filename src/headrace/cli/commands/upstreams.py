@@ -68,7 +68,7 @@ def _row(one: UpstreamStatus) -> tuple[str | int | None, ...]:
     reader = one.unread_because if one.job_id is None else f"triggerer {one.job_id}, {one.state}"
     lane = one.lanes[0] if one.lanes else None
     positions = (None, None, None) if lane is None else (lane.lane, _position(lane.stored), _position(lane.advanced))
-    return (one.stream, one.kind, reader, one.lanes_open, one.lag, *positions, "; ".join(one.problems))
+    return (one.stream, one.kind, reader, max(one.lanes_open, one.lanes_recorded), one.lag, *positions, "; ".join(one.problems))
 
 
 def _position(position: int | None) -> str | None:

@@ -99,6 +99,7 @@ class KafkaClient:
         # Without a logger, librdkafka writes to stderr. Errors come to `on_error` as well.
         logger = getLogger("headrace.kafka.librdkafka")
         self._admin: Any = None
+        self._ends: Mapping[Any, Any] = {}
         try:
             self._admin = self.library.admin.AdminClient(dict(connect_settings) | {"logger": logger, "error_cb": self._note_error})
             is_set = uses_new_protocol(settings) or ASSIGNOR in settings
@@ -213,6 +214,23 @@ class KafkaClient:
         """Return the end offset of a partition as of the client's last fetch, or None. Does not block."""
         offsets = self.consumer.get_watermark_offsets(self.library.TopicPartition(key.topic, key.number), cached=True)
         return None if offsets is None or offsets[1] < 0 else int(offsets[1])
+
+    def arrived_ends(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, int]:
+        """Return the end offsets that have arrived since the last call, and request those of `keys` unless a request is in flight.
+
+        Does not block. The client does not fetch paused partitions, so that `known_end` is out of date for them.
+        """
+        if not all(future.done() for future in self._ends.values()):
+            return {}
+        arrived = {
+            TopicPartitionKey(row.topic, row.partition): int(future.result().offset)
+            for row, future in self._ends.items()
+            if future.exception() is None
+        }
+        latest = self.library.admin.OffsetSpec.latest()
+        requests = {self.library.TopicPartition(key.topic, key.number): latest for key in keys}
+        self._ends = self._admin.list_offsets(requests, request_timeout=REQUEST_SECONDS) if requests else {}
+        return arrived
 
     def close(self) -> None:
         """Close the consumer. A static member stays in its group, so that the next reader replaces it at once."""

@@ -217,8 +217,9 @@ class KafkaReader(threading.Thread):
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
+            arrived = self._client.arrived_ends([one.key for one in self.partitions.assigned]) if self._is_paused else {}
             for partition in self.partitions.assigned:
-                partition.end = max(partition.end, self._client.known_end(partition.key) or 0)
+                partition.end = max(partition.end, arrived.get(partition.key, 0), self._client.known_end(partition.key) or 0)
         if now >= self._check_topics_at:
             self._check_topics_at = now + TOPIC_CHECK_SECONDS
             self._check_topics()

@@ -19,9 +19,9 @@ from headrace.store.dialects.statements import ResultRow, in_list
 from headrace.store.queries.triggers import last_failure
 from headrace.store.tables.control import jobs, stream_reports, triggers
 from headrace.store.tables.custody import lanes
-from headrace.wire.control.streams import StreamReport
+from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.status.status import StreamList, StreamStatus
-from headrace.wire.status.upstreams import KINDS, MAX_LANES, MAX_PROBLEMS, UpstreamLane, UpstreamList, UpstreamStatus
+from headrace.wire.status.upstreams import KINDS, MAX_COUNTED_LANES, MAX_LANES, MAX_PROBLEMS, UpstreamLane, UpstreamList, UpstreamStatus
 
 HOLDER = re.compile(r"trigger (\d{1,18})(\b.*)", re.DOTALL)
 MAX_LISTED_LANES = 20
@@ -29,10 +29,15 @@ MAX_LISTED_LANES = 20
 
 
 _declared = (triggers.c.stream.is_not(None), triggers.c.run_id.is_(None), triggers.c.state != "removed")
+_recorded = select(lanes.c.lane, lanes.c.last, lanes.c.moved).where(lanes.c.stream == bindparam("of"), lanes.c.last.is_not(None))
+_first_recorded = _recorded.limit(MAX_COUNTED_LANES).subquery()
+_lane_count = select(func.count()).select_from(_first_recorded)
+_latest = select(_first_recorded).order_by(_first_recorded.c.moved.desc(), _first_recorded.c.lane).limit(MAX_LANES)
 _positions = select(lanes.c.lane, lanes.c.last).where(lanes.c.stream == bindparam("of"), in_list(lanes.c.lane, "names"))
 _needed_streams = select(triggers.c.stream).where(triggers.c.state != "removed", triggers.c.stream.is_not(None))
 _in_use = or_(stream_reports.c.stream.in_(_needed_streams), jobs.c.state == "running")
 _running = select(jobs.c.id).where(jobs.c.state == "running")
+_heartbeats = select(jobs.c.id, jobs.c.heartbeat).where(jobs.c.state == "running")
 _runs = stream_reports.c.job_id.in_(_running)
 _is_polling = case((stream_reports.c.state == "polling", 1), else_=0)
 _top = (
@@ -151,10 +156,10 @@ def _naming(report: StreamReport, names: dict[int, str]) -> StreamReport:
     return report.model_copy(update=named) if named else report
 
 
-def upstream_page(connection: Connection, why: Mapping[int, str], *, after: str | None, limit: int) -> UpstreamList:
+def upstream_page(connection: Connection, why: Mapping[int, str], *, silent: int, after: str | None, limit: int) -> UpstreamList:
     """Return a page of the upstreams that triggers of projects read, by name, after the name `after`.
 
-    `why` maps a trigger that no triggerer can run to the reason.
+    `why` maps a trigger that no triggerer can run to the reason. A job without a heartbeat since `silent` (microseconds) is silent.
     """
     columns = (func.count().label("number"), func.min(triggers.c.id).label("first"), func.max(triggers.c.job_id).label("job_id"))
     query = select(triggers.c.stream, *columns).where(*_declared).group_by(triggers.c.stream).order_by(triggers.c.stream).limit(limit)
@@ -164,43 +169,55 @@ def upstream_page(connection: Connection, why: Mapping[int, str], *, after: str 
     names = [row.stream for row in rows]
     reports = {one.stream: one for one in streams_named(connection, names)}
     projects, failures = _projects(connection, names), _failures(connection, names)
-    running = set(connection.execute(_running).scalars())
+    heartbeats = {row.id: row.heartbeat for row in connection.execute(_heartbeats)}
     upstreams = []
     for row in rows:
         status = UpstreamStatus(
             stream=row.stream, kind=_kind(row.stream), projects=projects[row.stream], triggers=row.number, state="stopped"
         )
-        reader = row.job_id if row.job_id in running else None
+        reader = row.job_id if row.job_id in heartbeats else None
+        is_silent = reader is not None and heartbeats[reader] < silent
         if reader is None:
             status = status.model_copy(update={"unread_because": why.get(row.first, "no triggerer has it yet")})
-        upstreams.append(_with_report(connection, status, reports.get(row.stream), reader, failures[row.stream]))
+        status = _with_report(connection, status, reports.get(row.stream), None if is_silent else reader, failures[row.stream])
+        if is_silent:
+            because = f"triggerer {reader} sends no heartbeats"
+            status = status.model_copy(update={"job_id": reader, "state": "silent", "unread_because": because})
+        upstreams.append(status)
     return UpstreamList(upstreams=upstreams, after=names[-1] if len(names) == limit else None)
 
 
 def _with_report(
     connection: Connection, status: UpstreamStatus, report: StreamStatus | None, reader: int | None, failures: Iterable[str]
 ) -> UpstreamStatus:
-    """Return the upstream with its last report. `reader` is the job that has it."""
+    """Return the upstream with its lanes and its last report. `reader` is the job that has it."""
     problems = list(failures)
-    changes: dict[str, Any] = {"job_id": reader, "state": "stopped" if reader is None else "starting"}
+    recorded = int(connection.execute(_lane_count, {"of": status.stream}).scalar_one())
+    changes: dict[str, Any] = {"job_id": reader, "state": "stopped" if reader is None else "starting", "lanes_recorded": recorded}
+    is_drained = False
     if report is not None:
-        reported = report.lanes[:MAX_LANES]
-        stored = {
-            row.lane: row.last for row in connection.execute(_positions, {"of": status.stream, "names": [one.lane for one in reported]})
-        }
         problems += [f"{lane.lane}: {lane.error}" for lane in report.lanes if lane.error is not None]
-        changes |= {
-            "lanes_open": report.lanes_open,
-            "lanes": [
-                UpstreamLane(lane=lane.lane, stored=stored.get(lane.lane), advanced=lane.advanced, end=lane.end)
-                for lane in reported
-                if lane.read is not None or lane.advanced is not None
-            ],
-        }
         if reader is not None and report.job_id == reader:
             lag = None if report.unread is None else report.unread + report.outstanding
-            changes |= {"state": report.state, "unread": report.unread, "outstanding": report.outstanding, "lag": lag}
+            is_drained = lag == 0
+            open_lanes = {"lanes_open": report.lanes_open}
+            changes |= {"state": report.state, "unread": report.unread, "outstanding": report.outstanding, "lag": lag, **open_lanes}
+    reported = [] if report is None else [lane for lane in report.lanes if lane.read is not None or lane.advanced is not None]
+    changes |= {"lanes": _upstream_lanes(connection, status.stream, reported[:MAX_LANES], is_drained=is_drained)}
     return status.model_copy(update=changes | {"problems": problems[:MAX_PROBLEMS]})
+
+
+def _upstream_lanes(connection: Connection, stream: str, reported: Sequence[LaneReport], *, is_drained: bool) -> list[UpstreamLane]:
+    """Return the reported lanes, then the recorded lanes that moved last.
+
+    A stream reports only lanes with raw events in process. If it `is_drained`, all that is recorded is advanced.
+    """
+    names = [one.lane for one in reported]
+    stored = {row.lane: row.last for row in connection.execute(_positions, {"of": stream, "names": names})}
+    known = [UpstreamLane(lane=one.lane, stored=stored.get(one.lane), advanced=one.advanced, end=one.end) for one in reported]
+    others = (row for row in connection.execute(_latest, {"of": stream}) if row.lane not in set(names))
+    idle = [UpstreamLane(lane=row.lane, stored=row.last, advanced=row.last if is_drained else None) for row in others]
+    return [*known, *idle][:MAX_LANES]
 
 
 def _kind(stream: str) -> str | None:

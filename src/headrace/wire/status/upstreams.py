@@ -10,6 +10,8 @@ KINDS: Final = frozenset({"directory", "http", "kafka", "memory", "nats", "objec
 """The first parts of the names of built-in upstreams."""
 MAX_LANES: Final = 20
 """Lanes of one upstream, those furthest behind first."""
+MAX_COUNTED_LANES: Final = 10_000
+"""Recorded lanes of one upstream that are counted."""
 MAX_PROBLEMS: Final = 10
 """Problems of one upstream."""
 
@@ -31,11 +33,12 @@ class UpstreamStatus(WireModel):
 
     `kind` is the first part of its name, such as `kafka`, or null for one that is not built in. `job_id` is the triggerer that reads it.
     If there is none, `unread_because` says why. `state` is that of its last report: `polling`, `paused`, `stopped` and others, or
-    `starting` before the triggerer's first report.
+    `starting` before the triggerer's first report, and `silent` if the triggerer sends no heartbeats.
 
     `lag` counts the messages that the upstream has and that are not advanced: unread ones (`unread`) and read ones (`outstanding`). It is
     null if no triggerer reads the upstream, or if the upstream does not report its number of unread messages.
-    `lanes_open` is their number; `lanes` has at most 20 of them, those furthest behind first.
+    `lanes_open` lanes have messages in process, and `lanes_recorded` (up to 10,000) are in the event log. `lanes` has at most 20: open
+    lanes, those furthest behind first, then the lanes that moved last. `advanced` of a lane that is not open is known only if the lag is 0.
     """
 
     stream: str
@@ -49,6 +52,7 @@ class UpstreamStatus(WireModel):
     unread: int | None = None
     outstanding: int = 0
     lanes_open: int = 0
+    lanes_recorded: int = 0
     lanes: list[UpstreamLane] = []
     problems: list[str] = []
 

@@ -180,3 +180,23 @@ async def test_messages_with_keys_sent_before_the_first_reader_are_in_its_lanes(
     assert sorted(raw.value["n"] for raw, _ in items) == list(range(302))
     places = [(raw.lane, raw.position) for raw, _ in items]
     assert len(set(places)) == len(places)
+
+
+def test_unread_messages_are_counted_from_the_oldest_one_and_when_the_lease_is_renewed(tmp_path: Path) -> None:
+    path = tmp_path / "orders.queue"
+    with QueueWriter(path) as queue:
+        queue.send_many({"n": number} for number in range(10))
+        reader = QueueReader(path)
+        assert reader.unread == 10
+        first = reader.fetch()
+        assert (len(first), reader.unread) == (10, 0)
+        reader.commit([[AdvanceItem(message, AdvanceOutcome(1, 0)) for message in first[:4]]])
+        reader.close()
+        again = QueueReader(path)
+        assert again.unread == 6, "four messages are deleted"
+        queue.send_many({"n": number} for number in range(3))
+        again.renew()
+        assert again.unread == 9
+        assert len(again.fetch()) == 9
+        assert again.unread == 0
+        again.close()
