@@ -45,18 +45,21 @@ async def test_pending_entries_come_first_and_keep_their_deliveries(stream: Redi
         await opened.advance(items[:2])
         stream.send([b"5"])
         during = (await peeked(stream)).messages
+        await opened.advance(items[2:3])  # the peek has not taken the lease
+        await opened.take(1)
+        assert stream.pending() == 3
     assert [raw.data for raw in during] == [b"2", b"3", b"4", b"5"]
     stream.send([b"6"])
     before = state(stream)
     messages = (await peeked(stream)).messages
-    assert [raw.data for raw in messages] == [b"2", b"3", b"4", b"5", b"6"]
-    assert [raw.lane for raw in messages] == [items[0][0].lane] * 5
-    assert [raw.position for raw in messages][:3] == [raw.position for raw, _ in items[2:]]
+    assert [raw.data for raw in messages] == [b"3", b"4", b"5", b"6"]
+    assert [raw.lane for raw in messages] == [items[0][0].lane] * 4
+    assert [raw.position for raw in messages][:2] == [raw.position for raw, _ in items[3:]]
     assert next(raw.delivery for raw in messages if isinstance(raw, Message)) == 2
-    assert [raw.data for raw in (await peeked(stream, 2, stream.key)).messages] == [b"2", b"3"]
+    assert [raw.data for raw in (await peeked(stream, 2, stream.key)).messages] == [b"3", b"4"]
     assert state(stream) == before
     async with reading(stream.producer()) as opened:
-        assert [raw.data for raw, _ in await opened.take(5)] == [b"2", b"3", b"4", b"5", b"6"]
+        assert [raw.data for raw, _ in await opened.take(4)] == [b"3", b"4", b"5", b"6"]
 
 
 async def test_pending_entries_that_were_removed_are_a_note(stream: RedisStream) -> None:
