@@ -44,6 +44,8 @@ def peek_messages(settings: Settings, key: Callable[[], str], name: str, request
 def find_upstream(project: Project, name: str) -> tuple[str, Upstream | None]:
     """Return the stream of this name or of the trigger of this name, and its upstream, or None for a producer of a user.
 
+    The name of a shard stands for the whole upstream.
+
     Raises:
         UsageError: There is no such stream or trigger, or the trigger polls alone.
     """
@@ -56,7 +58,8 @@ def find_upstream(project: Project, name: str) -> tuple[str, Upstream | None]:
                 raise UsageError(f"The trigger '{name}' has no upstream: it polls alone.")
             continue
         streams.setdefault(stream, trigger)
-        if name in (trigger_name, stream):
+        parts = trigger.split() if isinstance(trigger, WatchTrigger) else ()
+        if name in (trigger_name, stream, *(stream_name(part.shared_stream_key()) for part in parts)):
             return stream, _upstream(trigger)
     names = ", ".join(streams) or "none"
     raise UsageError(f"The project {project.name} has no upstream '{name}'.", hint=f"Name one of these, or a trigger: {names}.")

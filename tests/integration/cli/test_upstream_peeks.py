@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from headrace import BaseEventTrigger, Project, Queue
+from headrace import BaseEventTrigger, Kafka, Project, Queue
 from headrace.errors import UsageError
 from headrace.sources.queue.writer import QueueWriter
 from headrace.store.tables.control import jobs
@@ -68,6 +68,7 @@ def test_a_table_has_one_line_for_each_message_and_an_empty_upstream_a_sentence(
     assert len(lines[2]) < 1_200
 
 
+@pytest.mark.slow
 def test_an_unknown_name_lists_the_upstreams(folder: Path) -> None:
     result = run(folder, "nothing")
     assert (result.returncode, "Traceback" in result.stderr) == (2, False)
@@ -83,7 +84,8 @@ def test_wrong_input_exits_with_2(folder: Path, arguments: tuple[str, ...]) -> N
     assert (result.returncode, bool(result.stderr), "Traceback" in result.stderr) == (2, True, False)
 
 
-@pytest.mark.parametrize("name", [pytest.param("kafka", marks=pytest.mark.slow), "redis", pytest.param("nats", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kafka", "redis", "nats"])
 def test_a_connection_is_read_as_a_job_and_a_missing_one_is_named(api: Api, folder: Path, name: str) -> None:
     result = api.run("upstreams", "peek", name, "-p", str(folder / "project.py"))
     assert (result.returncode, f"'{name}'" in result.stderr, "Traceback" in result.stderr) == (2, True, False), result.stderr
@@ -152,3 +154,12 @@ def test_an_upstream_is_named_by_its_stream_or_by_a_trigger() -> None:
         find_upstream(project, "alone")
     with pytest.raises(UsageError, match="no upstream 'nothing'"):
         find_upstream(project, "nothing")
+
+
+def test_the_name_of_a_shard_stands_for_the_whole_upstream() -> None:
+    project = Project("shop")
+    project.watch("orders", Kafka("orders", group="shop", shards=2))
+    streams = {one.stream for one in project.declaration().triggers}
+    assert len(streams) == 2
+    for name in (*streams, "orders", "kafka:kafka/shop/orders"):
+        assert find_upstream(project, str(name))[0] == "kafka:kafka/shop/orders"

@@ -19,14 +19,14 @@ from headrace.wire.control.streams import LaneReport, StreamReport
 from headrace.wire.control.triggers import DeclaredTrigger, DeclareProject, StreamFailure
 from headrace.wire.status.upstreams import UpstreamList, UpstreamStatus
 from support.processes.execution_api import KEY, Api, serving
-from support.processes.store import DATABASES, Holder, registration
+from support.processes.store import Holder, registration
 from support.sources.custody import receipt, record
 
 KAFKA = "kafka:main/shop/orders"
 QUEUE = "queue:/var/orders.queue"
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def api(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     with serving(tmp_path, kind=request.param) as running:
         monkeypatch.setenv("HEADRACE_API_URL", running.url)
@@ -165,6 +165,7 @@ def test_pages_follow_the_names(api: Api, owner: Holder) -> None:
     assert second["after"] is None
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, api: Api) -> None:
     result = api.run("upstreams", "list", "--api-url", "http://127.0.0.1:1")
     assert (result.returncode, "127.0.0.1:1" in result.stderr, "Traceback" in result.stderr) == (1, True, False)
