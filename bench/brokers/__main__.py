@@ -1,4 +1,4 @@
-"""Measure Kafka to stored and advanced events, and print JSON: python -m bench.brokers [--messages N] [--seconds S] [--only CASE ...]"""
+"""Measure brokers to stored and advanced events, and print JSON: python -m bench.brokers [--broker NAME ...] [--only CASE ...]"""
 
 from __future__ import annotations
 
@@ -6,141 +6,60 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import numpy as np
-from bench.api_process import KEY, api_process, clean_environment, commit, load, machine, process, processor_seconds
-from bench.brokers.cluster import PARTITIONS, Cluster, committed, kafka
+from bench.api_process import commit, load, machine
+from bench.brokers.broker import BROKERS, running
+from bench.brokers.measure import BARE, CASES, LIMIT_SECONDS, Case, measure
 
-RATE: Final = 1_000
-WARM_UP_SECONDS: Final = 2.0
-LIMIT_SECONDS: Final = 180.0
-PROJECT: Final = Path(__file__).with_name("project.py")
-
-
-class Case(NamedTuple):
-    """One reader: the bare client, or Headrace with watches."""
-
-    name: str
-    watches: int = 0
-    match: str = ""
-
-
-CASES: Final = (
-    Case("bare client"),
-    Case("1 watch, one in 100 matches", 1, "one in 100"),
-    Case("1 watch, all match", 1, "all"),
-    Case("100 watches, one in 100 matches", 100, "one in 100"),
-    Case("100 watches, all match", 100, "all"),
-)
+ORDERED: Final = "from the due time of a message until it is advanced, and until its event is committed"
+UNORDERED: Final = "from the due time of a message until its event is committed: the broker does not report which messages are advanced"
 
 
 def main() -> None:
-    """Measure all cases on one server."""
+    """Measure the cases on each broker."""
     arguments = _arguments()
-    answer: dict[str, Any] = {"machine": machine(), "commit": commit(), "messages": arguments.messages, "rate": RATE, "cases": {}}
-    with kafka() as address:
-        cluster = Cluster(address)
-        for number, case in enumerate(CASES):
-            if arguments.only and case.name not in arguments.only:
-                continue
-            say(case.name)
-            throughput = asyncio.run(_throughput(cluster, case, f"full-{number}", arguments.messages))
-            latency = asyncio.run(_latency(cluster, case, f"paced-{number}", arguments.seconds))
-            answer["cases"][case.name] = {**throughput, "advanced_ms": latency}
-            say(json.dumps(answer["cases"][case.name]))
+    answer: dict[str, Any] = {"machine": machine(), "commit": commit(), "seconds": arguments.seconds, "brokers": {}}
+    for kind in arguments.broker:
+        answer["brokers"][kind] = _measure_broker(kind, arguments)
     answer["machine"]["load_after"] = load()
     print(json.dumps(answer, indent=2))
 
 
-async def _throughput(cluster: Cluster, case: Case, topic: str, messages: int) -> dict[str, Any]:
-    """Return the messages per second from the first to the last commit, and the processor time."""
-    cluster.create_topic(topic)
-    await asyncio.to_thread(cluster.fill, topic, messages)
-    async with _reader(cluster, case, topic) as pid:
-        observer, since = cluster.observer(topic), time.perf_counter()
-        first: tuple[float, int, float] | None = None
-        while True:
-            done, now = sum(await asyncio.to_thread(committed, observer, topic)), time.perf_counter()
-            if first is None and done:
-                first = now, done, _seconds(pid)
-            if done >= messages or now - since > LIMIT_SECONDS:
-                break
-            await asyncio.sleep(0.02)
-        observer.close()
-        if first is None or now == first[0]:
-            return {"complete": False}
+def _measure_broker(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    with running(kind) as broker:
+        messages = arguments.messages or broker.messages
+        cases: dict[str, Any] = {}
+        for number, case in enumerate(CASES):
+            if not arguments.only or case.name in arguments.only:
+                say(f"{kind}: {case.name}")
+                cases[case.name] = asyncio.run(measure(broker, kind, case, f"bench_{number}", messages, arguments.seconds))
+                _compare(cases, case)
+                say(json.dumps(cases[case.name]))
         return {
-            "complete": done >= messages,
-            "messages_per_second": round((done - first[1]) / (now - first[0])),
-            "reader_cpu_seconds_per_100k": round((_seconds(pid) - first[2]) / (done - first[1]) * 100_000, 2),
+            "source": broker.source,
+            "advanced": broker.count,
+            "latency": ORDERED if broker.ordered else UNORDERED,
+            "messages": messages,
+            "rate": broker.rate,
+            "cases": cases,
         }
 
 
-async def _latency(cluster: Cluster, case: Case, topic: str, seconds: float) -> dict[str, Any]:
-    """Return the milliseconds from the due time of a message to the commit of its offset, at RATE messages per second."""
-    cluster.create_topic(topic)
-    async with _reader(cluster, case, topic):
-        observer = cluster.observer(topic)
-        await asyncio.to_thread(cluster.fill, topic, PARTITIONS)
-        until = time.perf_counter() + LIMIT_SECONDS
-        while sum(await asyncio.to_thread(committed, observer, topic)) < PARTITIONS and time.perf_counter() < until:  # noqa: ASYNC110  another process commits
-            await asyncio.sleep(0.05)
-        due: list[float] = []
-        sender = threading.Thread(target=lambda: due.extend(cluster.pace(topic, RATE, seconds + WARM_UP_SECONDS)))
-        sender.start()
-        total = int(RATE * (seconds + WARM_UP_SECONDS))
-        seen = [np.full(total // PARTITIONS, np.nan) for _ in range(PARTITIONS)]
-        limit = time.perf_counter() + seconds + WARM_UP_SECONDS + 20
-        while any(np.isnan(part).any() for part in seen) and time.perf_counter() < limit:
-            offsets, now = await asyncio.to_thread(committed, observer, topic), time.perf_counter()
-            for part, offset in zip(seen, offsets, strict=True):
-                new = part[: max(0, offset - 1)]  # each partition has one message of the warm-up
-                new[np.isnan(new)] = now
-            await asyncio.sleep(0.001)
-        sender.join()
-        observer.close()
-    moments = np.column_stack(seen).ravel()
-    skipped = int(RATE * WARM_UP_SECONDS)
-    took = 1_000 * (moments - np.array(due[: len(moments)]))[skipped:]
-    if np.isnan(took).any():
-        return {"complete": False}
-    return {name: round(float(np.percentile(took, percent)), 1) for name, percent in (("p50", 50), ("p99", 99), ("max", 100))}
+def _compare(cases: dict[str, Any], case: Case) -> None:
+    """Add the ratios of a case to the bare client, or None for what was not measured."""
+    measured, bare = cases[case.name], cases.get(BARE.name, {})
+    measured["of_bare"] = {
+        "messages_per_second": _ratio(measured["messages_per_second"], bare.get("messages_per_second")),
+        **{
+            f"advanced_{name}": _ratio((measured["advanced_ms"] or {}).get(name), (bare.get("advanced_ms") or {}).get(name))
+            for name in ("p50", "p99")
+        },
+    }
 
 
-@asynccontextmanager
-async def _reader(cluster: Cluster, case: Case, topic: str) -> AsyncIterator[int]:
-    """Run the reader of a case. Its process id is the value."""
-    async with AsyncExitStack() as exits:
-        folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        if not case.watches:
-            running = await exits.enter_async_context(
-                process("-m", "bench.brokers.bare", cluster.address, topic, cwd=PROJECT.parents[2], env=clean_environment())
-            )
-            yield running.pid
-            return
-        api = await exits.enter_async_context(api_process(folder))
-        settings = {"home": str(folder / "triggerer"), "api_url": api.url, "key": KEY, "project": str(PROJECT), "log_level": "warning"}
-        environment = clean_environment(**settings, connection_bench=f"kafka://{cluster.address}") | {
-            "BENCH_TOPIC": topic,
-            "BENCH_WATCHES": str(case.watches),
-            "BENCH_MATCH": case.match,
-        }
-        running = await exits.enter_async_context(process("-m", "headrace", "triggerer", cwd=folder, env=environment))
-        yield running.pid
-
-
-def _seconds(pid: int) -> float:
-    """Return the processor time of a process and of its children."""
-    import psutil
-
-    return sum(processor_seconds(one.pid) for one in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)))
+def _ratio(value: float | None, bare: float | None) -> float | None:
+    return round(value / bare, 3) if value is not None and bare else None
 
 
 def say(text: str) -> None:
@@ -149,8 +68,11 @@ def say(text: str) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.brokers", description="Kafka to stored and advanced events, beside a bare client.")
-    parser.add_argument("--messages", type=int, default=300_000, help="messages of the throughput runs (%(default)s)")
+    parser = argparse.ArgumentParser(prog="bench.brokers", description="Brokers to stored and advanced events, beside a bare client.")
+    parser.add_argument("--broker", nargs="+", choices=BROKERS, default=BROKERS, metavar="NAME", help=f"only these of {', '.join(BROKERS)}")
+    parser.add_argument(
+        "--messages", type=int, help=f"messages of the throughput runs, by default as many as fit into {LIMIT_SECONDS:g} s for each broker"
+    )
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds of the latency runs (%(default)s)")
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], help="only these cases")
     return parser.parse_args()

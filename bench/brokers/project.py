@@ -1,14 +1,19 @@
-"""The project of the benchmark: watches on one topic, as the environment says."""
+"""The project of the benchmark: watches on one upstream, as the environment says."""
 
 from __future__ import annotations
 
+import json
 import os
+from importlib import import_module
 
-from headrace import Kafka, Project
+from headrace import Project
+
+path, arguments = json.loads(os.environ["BENCH_UPSTREAM"])
+module, _, name = path.rpartition(".")
+upstream = getattr(import_module(module), name)(**arguments)
 
 project = Project("bench")
-upstream = Kafka(os.environ["BENCH_TOPIC"], connection="bench", group=os.environ["BENCH_TOPIC"])
 for number in range(int(os.environ["BENCH_WATCHES"])):
     project.watch(
-        f"watch.{number:03}", upstream, match={"one_in_100": [True]} if os.environ["BENCH_MATCH"] == "one in 100" else None, id="$.id"
+        f"watch.{number:03}", upstream, match={"one_in_100": [True]} if os.environ["BENCH_MATCH_PERIOD"] == "100" else None, id="$.id"
     )
