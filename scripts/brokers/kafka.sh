@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
 # Apache Kafka from Maven Central: broker and controller in one process (KRaft). It needs Java 17 or newer, and Maven for `setup`.
+#
+# Environment:
+#   KAFKA_LISTENERS          further listeners, as ,NAME://HOST:PORT; the properties below map each name to a protocol
+#   KAFKA_PROPERTIES         a file with further properties of the server
+#   KAFKA_JAVA_OPTIONS       further options of Java, separated by spaces
 source "$(dirname "$0")/common.sh"
 KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
 SLF4J_VERSION=1.7.36 # without a backend for its log, Kafka does not report why it failed to start
@@ -13,7 +18,7 @@ setup() {
 
 java_kafka() {                                       # java_kafka CLASS ARGUMENT...: replaces this process
   exec "${JAVA:-java}" -Xms128m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \
-    -Dorg.slf4j.simpleLogger.defaultLogLevel="${KAFKA_LOG:-warn}" -Dorg.slf4j.simpleLogger.showDateTime=true \
+    -Dorg.slf4j.simpleLogger.defaultLogLevel="${KAFKA_LOG:-warn}" -Dorg.slf4j.simpleLogger.showDateTime=true ${KAFKA_JAVA_OPTIONS:-} \
     -cp "$(install_folder "kafka-$KAFKA_VERSION")/jars/*" "$@"
 }
 
@@ -26,8 +31,8 @@ start() {
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$controller
-listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
-advertised.listeners=PLAINTEXT://127.0.0.1:$port
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller${KAFKA_LISTENERS:-}
+advertised.listeners=PLAINTEXT://127.0.0.1:$port${KAFKA_LISTENERS:-}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 log.dirs=$folder/logs
@@ -51,6 +56,7 @@ group.consumer.heartbeat.interval.ms=500
 log.retention.check.interval.ms=500
 log.initial.task.delay.ms=100
 P
+  if [ -n "${KAFKA_PROPERTIES:-}" ]; then cat "$KAFKA_PROPERTIES" >>"$folder/server.properties"; fi
   if [ ! -f "$folder/logs/meta.properties" ]; then
     (java_kafka kafka.tools.StorageTool format -t "${KAFKA_CLUSTER_ID:-headraceTestCluster0AA}" -c "$folder/server.properties") \
       >"$folder/format.log" 2>&1 || { cat "$folder/format.log" >&2; exit 1; }

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from support.processes.broker_server import SECONDS, BrokerServer, java, require_server
@@ -18,12 +19,12 @@ Kind = Literal["kafka", "kfake"]
 
 
 class KafkaServer(BrokerServer):
-    """One server."""
+    """One server. `folder` and `settings` are those of its script."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, *, folder: Path | None = None, **settings: str) -> None:
         import confluent_kafka.admin
 
-        super().__init__(kind)
+        super().__init__(kind, folder=folder, **settings)
         self._library: Any = confluent_kafka
         quiet = {"bootstrap.servers": self.address, "log_level": 0}
         self.admin = confluent_kafka.admin.AdminClient(quiet)

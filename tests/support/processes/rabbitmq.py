@@ -9,21 +9,16 @@ import secrets
 import tempfile
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.util import find_spec
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from support.processes.broker_server import SECONDS, BrokerServer, skip_or_fail
+from support.processes.certificates import Authority
 from support.processes.ports import free_port
 
 INSTALLED = Path("/usr/lib/rabbitmq/lib")
@@ -37,8 +32,9 @@ class RabbitServer(BrokerServer):
         folder = Path(tempfile.mkdtemp(prefix="headrace-rabbitmq-"))
         tls_port = free_port()
         self.tls_address = f"127.0.0.1:{tls_port}"
-        self.authority = folder / "tls" / "ca.pem"
-        write_certificates(self.authority.parent)
+        authority = Authority(folder / "tls")
+        authority.issue("server")
+        self.authority = authority.certificate
         tls = {"RABBITMQ_TLS_FOLDER": str(self.authority.parent), "RABBITMQ_TLS_PORT": str(tls_port)}
         super().__init__("rabbitmq", folder=folder, **tls | settings)
         self._loop = asyncio.new_event_loop()
@@ -171,31 +167,6 @@ class RabbitServer(BrokerServer):
     async def _declared(self, queue: str) -> int:
         channel = await self._sending()
         return int((await channel.queue_declare(queue, passive=True)).message_count)
-
-
-def write_certificates(folder: Path) -> None:
-    """Write an authority, and a certificate of it for 127.0.0.1 with its key: ca.pem, server.pem, server.key."""
-    folder.mkdir()
-    now = datetime.now(UTC)
-    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("test authority", "test server")]
-    for key, name, file in zip(keys, names, ("ca.pem", "server.pem"), strict=True):
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(names[0])
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=file == "ca.pem", path_length=None), critical=True)
-        )
-        if file == "server.pem":
-            builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        certificate = builder.sign(keys[0], hashes.SHA256())
-        (folder / file).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    text = keys[1].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "server.key").write_bytes(text)
 
 
 def require() -> None:

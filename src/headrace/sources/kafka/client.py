@@ -11,9 +11,9 @@ from logging import getLogger
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.connection import Connection
-from headrace.errors import StreamError, UpstreamError
+from headrace.errors import UpstreamError
 from headrace.sources.client_library import import_library
-from headrace.sources.kafka.broker_errors import REJECTED, TRANSIENT, cause, described, described_exception
+from headrace.sources.kafka.broker_errors import TRANSIENT, ConnectionErrors, cause, described_exception
 from headrace.sources.kafka.partitions import TopicPartitionKey
 from headrace.sources.kafka.settings import ASSIGNOR, client_settings, uses_new_protocol
 
@@ -49,8 +49,8 @@ def probe(connection: Connection) -> str:
         StreamError: The cluster does not answer within PROBE_SECONDS.
     """
     library = load_library()
-    errors: list[Any] = []
-    settings = client_settings(connection) | {"logger": getLogger("headrace.kafka.librdkafka"), "error_cb": errors.append}
+    errors = ConnectionErrors()
+    settings = client_settings(connection) | {"logger": getLogger("headrace.kafka.librdkafka"), "error_cb": errors.add}
     until = time.monotonic() + PROBE_SECONDS
     try:
         client = library.admin.AdminClient(settings)
@@ -60,15 +60,9 @@ def probe(connection: Connection) -> str:
         try:
             metadata = client.list_topics(timeout=PROBE_ATTEMPT_SECONDS)
         except library.KafkaException as error:
-            rejected = next((one for one in errors if one.name() in REJECTED), None)
-            if rejected is not None:
-                raise described(UNREACHABLE, rejected) from None
-            if time.monotonic() >= until:
-                reason = errors[-1].str() if errors else error.args[0].str()
-                raise StreamError(
-                    f"{UNREACHABLE}: {reason}.", hint="Check the address, and whether security.protocol fits the listener."
-                ) from None
             client.poll(0)
+            if errors.rejected is not None or time.monotonic() >= until:
+                raise errors.described(UNREACHABLE, cause(error)) from None
             continue
         topics = sum(not name.startswith("__") for name in metadata.topics)
         return f"Kafka cluster {metadata.cluster_id}: {_count(len(metadata.brokers), 'broker')}, {_count(topics, 'topic')}"
@@ -95,7 +89,7 @@ class KafkaClient:
         self.library = load_library()
         self._is_stopped = is_stopped
         self._on_error = on_error
-        self._rejection: Any = None
+        self._errors = ConnectionErrors()
         # Without a logger, librdkafka writes to stderr. Errors come to `on_error` as well.
         logger = getLogger("headrace.kafka.librdkafka")
         self._admin: Any = None
@@ -238,8 +232,7 @@ class KafkaClient:
         consumer.close()
 
     def _note_error(self, error: Any) -> None:
-        if error.name() in REJECTED:
-            self._rejection = error
+        self._errors.add(error)
         self._on_error(error)
 
     def _retried(self, what: str, request: Callable[[], R]) -> R:
@@ -247,15 +240,17 @@ class KafkaClient:
         until = time.monotonic() + OPEN_SECONDS
         while True:
             try:
-                return request()
+                result = request()
             except self.library.KafkaException as error:
                 kafka_error = cause(error)
-                transient = kafka_error is not None and (kafka_error.retriable() or kafka_error.name() in TRANSIENT)
-                if self._rejection is not None:
-                    raise described(what, self._rejection) from None
-                if not transient or self._is_stopped() or time.monotonic() > until:
-                    raise described_exception(what, error) from None
+                transient = kafka_error.retriable() or kafka_error.name() in TRANSIENT
+                self._admin.poll(0)  # or the client does not report the errors of its connections
+                if self._errors.rejected is not None or not transient or self._is_stopped() or time.monotonic() > until:
+                    raise self._errors.described(what, kafka_error) from None
                 time.sleep(0.1)
+            else:
+                self._errors.clear()
+                return result
 
 
 def _digits(topic_id: Any) -> str | None:

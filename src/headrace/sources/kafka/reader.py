@@ -19,7 +19,7 @@ from headrace.core.values.shards import WHOLE, Shard
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.assignment import Assignment, recreated
-from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced, topic_error
+from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced, rejects_credentials, topic_error
 from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.commits import CommitRequest, Commits
 from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
@@ -276,7 +276,8 @@ class KafkaReader(threading.Thread):
             self.problems[topic or "brokers"] = str(described("It cannot be read", error))
 
     def _on_client_error(self, error: Any) -> None:
-        if is_fenced(error):
+        if is_fenced(error) or rejects_credentials(error):
+            # The stream opens again with the connection as it is then: credentials may have been changed.
             self._fail(described("The group cannot be read", error))
         elif error.name() in AWAY or error.name() == "_ALL_BROKERS_DOWN":
             self.problems["brokers"] = str(described("It cannot be read", error))

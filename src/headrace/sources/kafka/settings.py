@@ -14,6 +14,9 @@ DEFAULT_PORT: Final = 9092
 KIND: Final = "kafka"
 SHARD_HEARTBEAT_MILLISECONDS: Final = 1_000
 CONFLUENT: Final = "confluent"
+OAUTHBEARER: Final = "OAUTHBEARER"
+UNSIGNED: Final = frozenset({"sasl.oauthbearer.config", "enable.sasl.oauthbearer.unsecure.jwt"})
+"""Settings by which the client makes unsigned tokens itself, for tests of a cluster."""
 
 KafkaDecoding: TypeAlias = Decoding | Literal["confluent"]
 """How a value becomes JSON; `confluent` needs a schema registry."""
@@ -54,18 +57,36 @@ def client_settings(connection: Connection) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if connection.host:
         settings["bootstrap.servers"] = _servers(connection.host, connection.port or DEFAULT_PORT)
-    if connection.login is not None:
+    mechanism = str(extra.get("sasl.mechanism", extra.get("sasl.mechanisms", ""))).upper()
+    if mechanism == OAUTHBEARER:
+        settings |= _token_settings(connection, extra)
+    elif connection.login is not None:
         settings |= {"sasl.username": connection.login, "sasl.password": connection.password or ""}
-        if "security.protocol" not in extra:
-            settings["security.protocol"] = "SASL_SSL"
-        if "sasl.mechanism" not in extra and "sasl.mechanisms" not in extra:
+        if not mechanism:
             settings["sasl.mechanism"] = "PLAIN"
+    if mechanism or connection.login is not None:
+        settings["security.protocol"] = "SASL_SSL"
+    elif any(name.startswith("ssl.") for name in extra):
+        settings["security.protocol"] = "SSL"
     settings |= extra
     if not settings.get("bootstrap.servers"):
         raise UpstreamError(
             f"Connection '{connection.id}' has no address of a broker.",
             hint=f"Give it a host, or bootstrap.servers: {KIND}://broker.example:{DEFAULT_PORT}",
         )
+    return settings
+
+
+def _token_settings(connection: Connection, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings by which the client requests tokens. Login and password are the client's id and secret."""
+    settings: dict[str, Any] = {}
+    if not UNSIGNED.intersection(extra):
+        settings["sasl.oauthbearer.method"] = "oidc"
+    if connection.login is not None:
+        settings |= {"sasl.oauthbearer.client.id": connection.login, "sasl.oauthbearer.client.secret": connection.password or ""}
+    if not any(name.startswith("https.ca.") for name in extra):
+        # By default, the client looks for the authorities of the system where only some systems have them.
+        settings["https.ca.location"] = "probe"
     return settings
 
 

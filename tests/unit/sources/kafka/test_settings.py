@@ -41,6 +41,40 @@ def test_a_login_uses_tls_unless_the_connection_sets_another_protocol() -> None:
     assert "sasl.mechanism" not in settings
 
 
+def test_a_token_endpoint_takes_login_and_password_as_id_and_secret_of_the_client() -> None:
+    extra = "sasl.mechanism=OAUTHBEARER&sasl.oauthbearer.token.endpoint.url=https%3A%2F%2Flogin.example%2Ftoken"
+    settings = client_settings(parse_connection("kafka", f"kafka://ada:s%40cret@broker.example?{extra}"))
+    assert settings == {
+        "bootstrap.servers": "broker.example:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "ada",
+        "sasl.oauthbearer.client.secret": "s@cret",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+        "https.ca.location": "probe",
+    }
+    settings = client_settings(parse_connection("kafka", f"kafka://broker.example?{extra}&sasl.oauthbearer.method=default&https.ca.pem=x"))
+    assert settings["sasl.oauthbearer.method"] == "default"
+    assert "https.ca.location" not in settings
+    unsigned = parse_connection("kafka", "kafka://broker.example?sasl.mechanism=oauthbearer&enable.sasl.oauthbearer.unsecure.jwt=true")
+    assert "sasl.oauthbearer.method" not in client_settings(unsigned)
+
+
+@pytest.mark.parametrize(
+    ("uri", "protocol"),
+    [
+        ("kafka://a", None),
+        ("kafka://a?ssl.ca.location=ca.pem", "SSL"),
+        ("kafka://a?ssl.ca.location=ca.pem&security.protocol=PLAINTEXT", "PLAINTEXT"),
+        ("kafka://a?sasl.mechanism=SCRAM-SHA-512&sasl.username=ada", "SASL_SSL"),
+        ("kafka://ada:secret@a?sasl.mechanism=OAUTHBEARER&security.protocol=SASL_PLAINTEXT", "SASL_PLAINTEXT"),
+    ],
+)
+def test_the_protocol_follows_from_the_other_settings_unless_it_is_set(uri: str, protocol: str | None) -> None:
+    assert client_settings(parse_connection("kafka", uri)).get("security.protocol") == protocol
+
+
 def test_settings_of_the_upstream_cannot_be_changed() -> None:
     connection = parse_connection("kafka", "kafka://broker.example?group.id=x&enable.auto.commit=true&fetch.min.bytes=5")
     settings = consumer_settings(connection, "shop", "member")
