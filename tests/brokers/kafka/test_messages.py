@@ -16,7 +16,8 @@ from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import shared
-from support.sources.kafka import KafkaTopic, numbers, until
+from support.sources.kafka import KafkaTopic
+from support.sources.reading import numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kafka")]
 

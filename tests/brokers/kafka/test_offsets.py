@@ -12,8 +12,9 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import StreamError
 from headrace.sources.kafka.producer import KafkaProducer
 from headrace.testing.contract.reading import reading
-from support.sources.kafka import ACKED, KafkaTopic, numbers, until, until_in_thread
+from support.sources.kafka import KafkaTopic
 from support.sources.kit import PATIENCE
+from support.sources.reading import ACKED, numbers, until, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kafka")]
 

@@ -10,7 +10,8 @@ from headrace.errors import StreamError
 from headrace.testing.contract.reading import reading
 from support.processes.kafka import KafkaServer
 from support.processes.ports import free_port
-from support.sources.kafka import KafkaTopic, MakeTopic, advance_until_done, numbers, until
+from support.sources.kafka import KafkaTopic, MakeTopic
+from support.sources.reading import advance_until_done, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kafka-outages")]
 

@@ -7,7 +7,8 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import StreamError, UpstreamFenced
 from headrace.testing.contract.reading import reading
-from support.sources.kafka import ACKED, FAILED, KafkaTopic, MakeTopic, advance_until_done, numbers, until
+from support.sources.kafka import KafkaTopic, MakeTopic
+from support.sources.reading import ACKED, FAILED, advance_until_done, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kafka")]
 

@@ -24,7 +24,7 @@ from support.processes.kafka import require
 from support.processes.ports import free_port
 from support.processes.secure_kafka import SCRAM_USER, SecureKafkaServer
 from support.processes.token_endpoint import TokenEndpoint
-from support.sources.kafka import numbers, until
+from support.sources.reading import numbers, until
 from support.sources.secure_kafka import KEY_PASSWORD, MECHANISMS, Mechanism, SecureTopic, changed, secure_connection
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kafka-security")]

@@ -16,7 +16,8 @@ import pytest
 from headrace.errors import UpstreamError, UpstreamFenced
 from headrace.testing.contract.reading import Reading, reading
 from support.processes.deployment import Deployment, Process, until
-from support.sources.kafka import KafkaTopic, MakeTopic, numbers, until_in_thread
+from support.sources.kafka import KafkaTopic, MakeTopic
+from support.sources.reading import numbers, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(300)]
 

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from headrace.sources.kafka.reader import MAX_BUFFERED_MESSAGES
-from support.sources.kafka import KafkaTopic, until
+from support.sources.kafka import KafkaTopic
+from support.sources.reading import until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kafka")]
 

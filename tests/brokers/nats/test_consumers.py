@@ -13,8 +13,8 @@ from headrace.sources.nats.subjects import FLOOR_SUFFIX
 from headrace.testing.contract.reading import reading
 from headrace.triggers.stream_log import LogState, StreamLog
 from support.processes.nats import Version
-from support.sources.kafka import numbers, until
-from support.sources.nats import MakeStream, NatsStream, items_of
+from support.sources.nats import MakeStream, NatsStream
+from support.sources.reading import cancel_reader, items_of, numbers, take_to, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("nats")]
 
@@ -285,25 +285,8 @@ async def test_what_is_missing_or_unusable_is_named(stream: NatsStream, make_str
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 async def test_a_reader_cancelled_at_any_await_leaves_the_consumer_to_the_next(stream: NatsStream, steps: int) -> None:
     stream.send(numbers(0, 3))
-    producer = stream.producer()
-
-    async def visit() -> None:
-        async for raw, payload in producer.open_stream():
-            await producer.advance(items_of([(raw, payload)]))
-
-    task = asyncio.create_task(visit())
-    for _ in range(steps):
-        await asyncio.sleep(0.0005 if steps % 2 else 0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    closing = asyncio.create_task(producer.aclose())
-    await asyncio.sleep(0)
-    closing.cancel()
-    await asyncio.gather(closing, return_exceptions=True)
+    await cancel_reader(stream.producer(), steps, pause=0.0005)
     stream.send(numbers(3, 4))
     async with reading(stream.producer()) as reader:
-        taken = [raw.value["n"] for raw, _ in await reader.take(1)]
-        while taken[-1] != 3:
-            taken += [raw.value["n"] for raw, _ in await reader.take(1)]
+        taken = await take_to(reader, 3)
     assert taken == list(range(taken[0], 4))

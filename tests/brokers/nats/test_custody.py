@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.sources.kafka import numbers
 from support.sources.nats import MakeStream, NatsStream
+from support.sources.reading import numbers
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("nats"), pytest.mark.timeout(300)]
 

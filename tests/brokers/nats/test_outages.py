@@ -19,8 +19,8 @@ from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.nats import NatsServer, Version, require
-from support.sources.kafka import numbers
-from support.sources.nats import MakeStream, NatsStream, items_of
+from support.sources.nats import MakeStream, NatsStream
+from support.sources.reading import items_of, numbers
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("nats-outages")]
 

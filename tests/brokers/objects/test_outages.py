@@ -14,8 +14,8 @@ from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
 from support.processes.network import Network
 from support.processes.versitygw import VersityGateway
-from support.sources.kafka import advance_until_done, numbers, until
 from support.sources.objects import TestBucket
+from support.sources.reading import advance_until_done, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects-outages"), pytest.mark.timeout(200)]
 

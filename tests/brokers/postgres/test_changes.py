@@ -10,7 +10,8 @@ import pytest
 from headrace.errors import MalformedEvent
 from headrace.sources.postgres.upstream import Postgres
 from headrace.testing.contract.reading import reading
-from support.sources.postgres import OutboxTable, numbers
+from support.sources.postgres import OutboxTable
+from support.sources.reading import numbers
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("postgres")]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.sources.postgres import OutboxTable, numbers
+from support.sources.postgres import OutboxTable
+from support.sources.reading import numbers
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("postgres"), pytest.mark.timeout(300)]
 

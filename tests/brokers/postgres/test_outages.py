@@ -9,7 +9,8 @@ import pytest
 from headrace.errors import StreamError, UpstreamError
 from headrace.testing.contract.reading import reading
 from support.processes.postgres import Postgres as PostgresServer
-from support.sources.postgres import DATABASE, OutboxTable, items_of, numbers, until
+from support.sources.postgres import DATABASE, OutboxTable
+from support.sources.reading import items_of, numbers, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("postgres-outages")]
 
@@ -69,7 +70,7 @@ async def test_an_invalidated_slot_is_a_loss(own_table: OutboxTable) -> None:
         rows = own_table.execute("SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s", values=[own_table.slot])
         return bool(rows[0][0] == "lost")
 
-    await until(is_lost)
+    await until_in_thread(is_lost)
     with pytest.raises(UpstreamError, match=r"Changes are lost: the server has invalidated slot") as raised:
         async with reading(own_table.producer()) as stream:
             await stream.take(1)

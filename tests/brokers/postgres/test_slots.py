@@ -12,7 +12,8 @@ from headrace.sources.postgres.positions import parse_lsn
 from headrace.testing.contract.reading import opened, reading
 from headrace.triggers.stream_log import LogState, StreamLog
 from support.processes.broker_server import connection_variable
-from support.sources.postgres import DATABASE, OutboxTable, items_of, numbers, until
+from support.sources.postgres import DATABASE, OutboxTable
+from support.sources.reading import cancel_reader, items_of, numbers, take_to, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 
@@ -87,10 +88,10 @@ async def test_foreign_changes_move_the_slot_while_nothing_is_outstanding(table:
         await asyncio.sleep(0.5)  # several statuses
         assert table.confirmed() == held
         await stream.advance(items)
-        await until(lambda: table.confirmed() >= end)
+        await until_in_thread(lambda: table.confirmed() >= end)
         table.server.admin("CREATE DATABASE {}", f"other_{table.name}")
         end = table.lsn()
-        await until(lambda: table.confirmed() >= end)
+        await until_in_thread(lambda: table.confirmed() >= end)
     table.server.admin("DROP DATABASE {}", f"other_{table.name}")
     table.execute("DROP TABLE {}", f"foreign_{table.name}")
 
@@ -117,7 +118,7 @@ async def test_the_first_opening_creates_the_slot_and_the_publication(table: Out
     producer = table.producer(create_publication=True)
     producer.log = stream_log(0)
     async with reading(producer) as stream:
-        await until(lambda: bool(table.execute("SELECT 1 FROM pg_stat_replication WHERE application_name = 'headrace'")))
+        await until_in_thread(lambda: bool(table.execute("SELECT 1 FROM pg_stat_replication WHERE application_name = 'headrace'")))
         table.send(numbers(0, 1))
         assert [raw.value["n"] for raw, _ in await stream.take(1)] == [0]
 
@@ -208,10 +209,10 @@ async def test_a_table_that_left_the_publication_is_reported_while_it_is_read(ta
         table.send(numbers(0, 1))
         await stream.take(1)
         table.execute("DROP TABLE {}", table.name)
-        await until(lambda: "does not have" in producer.get_errors().get(f"public.{table.name}", ""))
+        await until_in_thread(lambda: "does not have" in producer.get_errors().get(f"public.{table.name}", ""))
         table.execute("CREATE TABLE {} (id bigserial PRIMARY KEY, lane text, body json, note text)", table.name)
         table.execute("ALTER PUBLICATION {} ADD TABLE {}", table.slot, table.name)
-        await until(lambda: not producer.get_errors())
+        await until_in_thread(lambda: not producer.get_errors())
         table.send(numbers(1, 2))
         assert [raw.value["n"] for raw, _ in await stream.take(1)] == [1]
 
@@ -219,25 +220,8 @@ async def test_a_table_that_left_the_publication_is_reported_while_it_is_read(ta
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 async def test_a_reader_cancelled_at_any_await_leaves_the_slot_to_the_next(table: OutboxTable, steps: int) -> None:
     table.send(numbers(0, 3))
-    producer = table.producer()
-
-    async def visit() -> None:
-        async for raw, payload in producer.open_stream():
-            await producer.advance(items_of([(raw, payload)]))
-
-    task = asyncio.create_task(visit())
-    for _ in range(steps):
-        await asyncio.sleep(0.001 if steps % 2 else 0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    closing = asyncio.create_task(producer.aclose())
-    await asyncio.sleep(0)
-    closing.cancel()
-    await asyncio.gather(closing, return_exceptions=True)
+    await cancel_reader(table.producer(), steps, pause=0.001)
     table.send(numbers(3, 4))
-    async with reading(table.producer()) as stream:
-        taken = [raw.value["n"] for raw, _ in await stream.take(1)]
-        while taken[-1] != 3:
-            taken += [raw.value["n"] for raw, _ in await stream.take(1)]
+    async with reading(table.producer()) as reader:
+        taken = await take_to(reader, 3)
     assert taken == list(range(taken[0], 4))

@@ -10,8 +10,8 @@ import pytest
 
 from support.processes.deployment import Deployment, until
 from support.processes.rabbitmq import RabbitServer
-from support.sources.kafka import numbers
 from support.sources.rabbitmq import MakeQueue, RabbitQueue
+from support.sources.reading import numbers
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-outages"), pytest.mark.timeout(300)]
 

@@ -16,8 +16,8 @@ from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
 from support.processes.ports import free_port
-from support.sources.kafka import numbers, until_in_thread
 from support.sources.rabbitmq import MakeQueue, RabbitQueue
+from support.sources.reading import numbers, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq")]
 

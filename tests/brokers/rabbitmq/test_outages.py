@@ -12,9 +12,9 @@ import pytest
 from headrace.errors import StreamEnded, StreamError
 from headrace.testing.contract.reading import reading
 from support.processes.rabbitmq import RabbitServer
-from support.sources.kafka import numbers
 from support.sources.kit import PATIENCE
 from support.sources.rabbitmq import MakeQueue
+from support.sources.reading import numbers
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-outages")]
 

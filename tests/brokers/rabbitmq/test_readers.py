@@ -11,8 +11,8 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError, UpstreamError
 from headrace.sources.rabbitmq.reader import QueueReader
 from headrace.testing.contract.reading import opened, reading
-from support.sources.kafka import numbers, until_in_thread
 from support.sources.rabbitmq import MakeQueue, RabbitQueue
+from support.sources.reading import numbers, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq")]
 

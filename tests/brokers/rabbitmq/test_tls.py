@@ -9,8 +9,8 @@ from headrace.errors import UpstreamError
 from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.rabbitmq import RabbitServer
-from support.sources.kafka import numbers
 from support.sources.rabbitmq import MakeQueue
+from support.sources.reading import numbers
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-outages")]
 

@@ -9,7 +9,8 @@ import pytest
 
 from support.processes.deployment import Deployment, until
 from support.processes.redis import RedisServer
-from support.sources.redis import RedisStream, numbers
+from support.sources.reading import numbers
+from support.sources.redis import RedisStream
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("redis-outages"), pytest.mark.timeout(300)]
 

@@ -10,7 +10,8 @@ import pytest
 from headrace.errors import MalformedEvent, UpstreamError
 from headrace.sources.redis.entry_ids import position_of
 from headrace.testing.contract.reading import reading
-from support.sources.redis import RedisStream, numbers, numbers_of, until
+from support.sources.reading import numbers, numbers_of, until_in_thread
+from support.sources.redis import RedisStream
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("redis")]
 
@@ -95,7 +96,7 @@ async def test_reading_begins_at_the_start_and_keeps_it(stream: RedisStream) -> 
         assert numbers_of(await opened.take(6)) == [4, 5, 6, 7, 8, 9]
     producer = stream.producer(group="latest", start="latest")
     async with reading(producer):
-        await until(lambda: "latest" in [group["name"] for group in stream.client.xinfo_groups(stream.key)])
+        await until_in_thread(lambda: "latest" in [group["name"] for group in stream.client.xinfo_groups(stream.key)])
     stream.send(numbers(10, 11))
     async with reading(stream.producer(group="latest", start="latest")) as opened:
         assert numbers_of(await opened.take(1)) == [10]

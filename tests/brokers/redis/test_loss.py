@@ -8,7 +8,8 @@ from headrace.errors import StreamError, UpstreamError
 from headrace.sources.redis.entry_ids import position_of
 from headrace.testing.contract.reading import reading
 from headrace.triggers.stream_log import LogState, StreamLog
-from support.sources.redis import RedisStream, items_of, numbers, numbers_of, until
+from support.sources.reading import items_of, numbers, numbers_of, until_in_thread
+from support.sources.redis import RedisStream
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("redis")]
 
@@ -48,7 +49,7 @@ async def test_entries_trimmed_before_a_reader_came_to_them_end_the_stream_once_
         for value in numbers(5, 30):
             pipeline.xadd(stream.key, {"data": value}, maxlen=10, approximate=False)
         pipeline.execute()
-        await until(lambda: bool(producer.get_errors()))
+        await until_in_thread(lambda: bool(producer.get_errors()))
         assert "missing: 15 after" in problem(producer, stream)
         await opened.advance(items[2:])
         with pytest.raises(StreamError, match="are missing"):
@@ -100,7 +101,7 @@ async def test_an_unread_entry_that_is_deleted_is_missing_also_at_the_end(stream
     stream.client.xdel(stream.key, stream.send(numbers(3, 4))[0])
     producer = stream.producer()
     async with reading(producer) as opened:
-        await until(lambda: bool(producer.get_errors()))
+        await until_in_thread(lambda: bool(producer.get_errors()))
         assert "missing: 1 after" in problem(producer, stream)
 
 

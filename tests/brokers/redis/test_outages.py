@@ -15,7 +15,8 @@ from headrace.testing.contract.reading import Reading, reading
 from support.processes.network import Network
 from support.processes.ports import free_port
 from support.processes.redis import RedisServer, require
-from support.sources.redis import RedisStream, numbers, numbers_of, until
+from support.sources.reading import numbers, numbers_of, until_in_thread
+from support.sources.redis import RedisStream
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("redis-outages")]
 
@@ -36,7 +37,7 @@ async def test_a_reader_goes_on_after_its_server_was_killed_and_repeats_nothing(
         items = await opened.take(1_000)
         await opened.advance(items[:500])
         await asyncio.to_thread(own_stream.server.kill)
-        await until(lambda: "server" in opened.producer.get_errors())
+        await until_in_thread(lambda: "server" in opened.producer.get_errors())
         with pytest.raises(StreamError, match="does not answer"):
             await opened.advance(items[500:600])
         await asyncio.to_thread(own_stream.server.start)
@@ -85,7 +86,7 @@ async def test_a_server_that_forgot_acknowledgements_gets_them_again(own_stream:
         own_stream.client.restore(own_stream.state, 0, state, replace=True)
         await asyncio.to_thread(own_stream.server.kill)
         await asyncio.to_thread(own_stream.server.start)
-        await until(lambda: own_stream.pending() == 4)
+        await until_in_thread(lambda: own_stream.pending() == 4)
         await advance_until_done(opened, items[6:])
         assert own_stream.pending() == 0
 
@@ -116,7 +117,7 @@ async def test_a_silent_connection_is_found(own_stream: RedisStream, monkeypatch
         async with reading(own_stream.producer(lease=600)) as opened:
             await opened.take(1)
             network.mode = "drop"
-            await until(lambda: "server" in opened.producer.get_errors())
+            await until_in_thread(lambda: "server" in opened.producer.get_errors())
             network.mode = ""
             own_stream.send(numbers(1, 2))
             assert numbers_of(await opened.take(1)) == [1]

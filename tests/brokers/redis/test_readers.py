@@ -12,7 +12,8 @@ from headrace.core.connection import parse_connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import opened, reading
-from support.sources.redis import RedisStream, items_of, numbers, numbers_of, until
+from support.sources.reading import items_of, numbers, numbers_of, until_in_thread
+from support.sources.redis import RedisStream
 
 COMMANDS = (
     "+@connection +info +eval +multi +exec +xread +xreadgroup +xack +xgroup +xinfo +xpending +xrange "
@@ -180,4 +181,4 @@ async def test_the_lease_is_renewed_while_nothing_arrives(stream: RedisStream) -
             assert left[-1] > 0
             return sum(later > earlier for earlier, later in pairwise(left)) > 3
 
-        await until(is_renewed)
+        await until_in_thread(is_renewed)

@@ -11,7 +11,8 @@ import pytest
 
 from headrace.testing.contract.reading import reading
 from support.sources.kit import PATIENCE
-from support.sources.redis import RedisStream, until
+from support.sources.reading import until_in_thread
+from support.sources.redis import RedisStream
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("redis"), pytest.mark.timeout(2 * PATIENCE)]
 
@@ -22,9 +23,9 @@ async def test_unread_entries_are_counted_while_the_stream_takes_none(stream: Re
     try:
         async with aclosing(cast(AsyncGenerator[Any, None], producer.open_stream())) as opened:
             await anext(opened)
-            await until(lambda: producer.get_unread() == 99)
+            await until_in_thread(lambda: producer.get_unread() == 99)
             await asyncio.to_thread(stream.send, [b"1"] * 50)
-            await until(lambda: producer.get_unread() == 149)
+            await until_in_thread(lambda: producer.get_unread() == 149)
     finally:
         await producer.aclose()
 
@@ -42,6 +43,6 @@ async def test_pending_entries_are_counted_when_they_are_read_again(stream: Redi
             for _ in range(59):
                 await anext(again)
             await anext(again)
-            await until(lambda: producer.get_unread() == 4)
+            await until_in_thread(lambda: producer.get_unread() == 4)
     finally:
         await producer.aclose()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.sources.kafka import numbers
+from support.sources.reading import numbers
 from support.sources.sqs import SqsQueue
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("sqs"), pytest.mark.timeout(300)]

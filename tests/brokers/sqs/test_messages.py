@@ -14,7 +14,7 @@ from headrace.errors import MalformedEvent, StreamError, UpstreamError
 from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
 from support.processes.ports import free_port
-from support.sources.kafka import until_in_thread
+from support.sources.reading import until_in_thread
 from support.sources.sqs import MakeQueue, SqsQueue
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("sqs")]

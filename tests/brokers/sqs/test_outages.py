@@ -9,7 +9,7 @@ import pytest
 
 from headrace.testing.contract.reading import reading
 from support.processes.elasticmq import ElasticMq
-from support.sources.kafka import advance_until_done, numbers, until, until_in_thread
+from support.sources.reading import advance_until_done, numbers, until, until_in_thread
 from support.sources.sqs import MakeQueue, SqsQueue
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("sqs-outages")]

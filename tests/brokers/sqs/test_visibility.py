@@ -9,7 +9,7 @@ import pytest
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.sqs import receiver
 from headrace.testing.contract.reading import opened, reading
-from support.sources.kafka import numbers, until_in_thread
+from support.sources.reading import numbers, until_in_thread
 from support.sources.sqs import VISIBILITY_SECONDS, MakeQueue, SqsQueue
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("sqs")]

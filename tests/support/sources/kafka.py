@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.errors import StreamError, UpstreamFenced
 from headrace.sources.kafka.producer import KafkaProducer
 from headrace.sources.kafka.upstream import Kafka
-from headrace.testing.contract.reading import Reading
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer
-from support.sources.kit import PATIENCE
-
-ACKED = AdvanceOutcome(1, 0)
-FAILED = AdvanceOutcome(0, 1)
 
 
 class KafkaTopic:
@@ -61,35 +53,3 @@ class KafkaTopic:
 
 MakeTopic = Callable[..., KafkaTopic]
 """Creates a topic, by default of one partition on the shared server."""
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-async def until_in_thread(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds that blocks."""
-    async with asyncio.timeout(PATIENCE):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)
-
-
-async def advance_until_done(stream: Reading, items: Sequence[tuple[Any, Any]]) -> None:
-    """Advance past items of one lane, again after each error that may pass, as the advancer does."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                await stream.producer.advance([AdvanceItem(payload, ACKED) for _, payload in items])
-                return
-            except UpstreamFenced:
-                raise
-            except StreamError:
-                await asyncio.sleep(0.1)
-
-
-def numbers(start: int, stop: int) -> list[bytes]:
-    """Return messages with the numbers from `start` to before `stop`."""
-    return [b'{"n":%d}' % number for number in range(start, stop)]

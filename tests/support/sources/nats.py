@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.nats.producer import NatsProducer
 from headrace.sources.nats.subjects import consumer_name
 from headrace.sources.nats.upstream import Nats
@@ -17,8 +16,6 @@ from headrace.triggers.upstream import Upstream
 from support.processes.broker_server import connection_variable
 from support.processes.nats import NatsServer
 
-ACKED = AdvanceOutcome(1, 0)
-FAILED = AdvanceOutcome(0, 1)
 LANES = (*"abcde", *(f"lane{number:02}" for number in range(20)))
 
 
@@ -84,11 +81,6 @@ class NatsStream:
 
 MakeStream = Callable[..., NatsStream]
 """Creates a stream on the shared server of a version."""
-
-
-def items_of(items: Sequence[tuple[Any, Any]], failed: Sequence[int] = ()) -> list[AdvanceItem]:
-    """Return the items to advance past. `failed` has the numbers of those that failed."""
-    return [AdvanceItem(payload, FAILED if number in failed else ACKED) for number, (_, payload) in enumerate(items)]
 
 
 class NatsBroker(Broker):

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
 
 import psycopg
 from psycopg import sql
 
-from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.postgres.positions import parse_lsn
 from headrace.sources.postgres.producer import PostgresProducer
 from headrace.sources.postgres.upstream import Postgres
 from headrace.testing.contract.broker import Broker
 from support.processes.broker_server import connection_variable
 from support.processes.postgres import Postgres as PostgresServer
-from support.sources.kit import PATIENCE
 
 DATABASE = "slots"
-ACKED = AdvanceOutcome(1, 0)
-FAILED = AdvanceOutcome(0, 1)
 SETTINGS: dict[str, str | int] = {
     "wal_level": "logical",
     "max_replication_slots": 60,
@@ -161,20 +156,3 @@ class PostgresSlotBroker(PostgresBroker):
 
     def upstream(self) -> Postgres:
         return self._table.upstream()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds that blocks."""
-    async with asyncio.timeout(PATIENCE):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)
-
-
-def items_of(pairs: Sequence[tuple[Any, Any]], failed: Sequence[int] = ()) -> list[AdvanceItem]:
-    """Return the answers to raw events: all are acked but those with these numbers in `n`."""
-    return [AdvanceItem(payload, FAILED if raw.value["n"] in failed else ACKED) for raw, payload in pairs]
-
-
-def numbers(start: int, stop: int) -> list[bytes]:
-    """Return messages with the numbers from `start` to before `stop`."""
-    return [b'{"n":%d}' % number for number in range(start, stop)]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.redis.producer import RedisProducer
 from headrace.sources.redis.upstream import RedisStreams
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
 from support.processes.broker_server import connection_variable
 from support.processes.redis import RedisServer
-from support.sources.kit import PATIENCE
 
-ACKED = AdvanceOutcome(1, 0)
-FAILED = AdvanceOutcome(0, 1)
 LEASE_SECONDS = 2
 
 
@@ -91,25 +86,3 @@ class RedisBroker(Broker):
     def close(self) -> None:
         self._stream.client.delete(*(f"{self._stream.key}:{name}" for name in self.names))
         self._stream.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds that blocks."""
-    async with asyncio.timeout(PATIENCE):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.02)
-
-
-def items_of(pairs: Sequence[tuple[Any, Any]], failed: Sequence[int] = ()) -> list[AdvanceItem]:
-    """Return the answers to raw events: all are acked but those with these numbers in `n`."""
-    return [AdvanceItem(payload, FAILED if raw.value["n"] in failed else ACKED) for raw, payload in pairs]
-
-
-def numbers(start: int, stop: int) -> list[bytes]:
-    """Return messages with the numbers from `start` to before `stop`."""
-    return [b'{"n":%d}' % number for number in range(start, stop)]
-
-
-def numbers_of(pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-    """Return the numbers of raw events."""
-    return [raw.value["n"] for raw, _ in pairs]
