@@ -31,6 +31,7 @@ class FaultyServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # else each answer waits for a delayed acknowledgement of its headers
 
             def do_GET(self) -> None:
                 outer.requests.append((self.path, self.headers.get("Authorization")))
