@@ -67,6 +67,8 @@ LOST: Final = re.compile(r"handshake failed: Local: ")
 """The text of an error of authentication that only says that the broker closed the connection."""
 OTHER_PROTOCOL: Final = re.compile(r"PLAINTEXT broker listener|Disconnected.*in state SSL_HANDSHAKE|incorrect security\.protocol")
 """Texts of errors of a listener with another protocol. A broker that stops causes them too."""
+CLOSED: Final = re.compile(r"Send failed: .*(Broken pipe|Connection reset)")
+"""The text of an error of a connection that the broker closed before the client sent its next request."""
 
 AWAY: Final = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_WAIT_COORD", "_TIMED_OUT_QUEUE"})
 """Errors of a cluster that does not answer."""
@@ -137,7 +139,7 @@ class ConnectionErrors:
             return described(what, self.rejected)
         if error.name() not in AWAY:
             return described(what, error)
-        if self._last is None and self._all_closed:
+        if (self._last is None and self._all_closed) or (self._last is not None and CLOSED.search(str(self._last.str()))):
             # The client reports a refused connection, and an error of TLS, but not that a broker closes a connection without an answer.
             return UpstreamError(f"{what}: the brokers close the connection without an answer.", hint=PROTOCOL_HINT)
         if self._last is not None and OTHER_PROTOCOL.search(str(self._last.str())):

@@ -72,6 +72,10 @@ def test_the_cause_of_a_request_without_an_answer_is_that_of_its_connections() -
     assert "Connection refused" in str(refused)
     errors.add(KafkaError(KafkaError._TRANSPORT, "a/1: Disconnected: closed by peer: connecting to a PLAINTEXT broker listener?"))
     assert errors.described("It failed", TIMED_OUT).hint == PROTOCOL_HINT
+    errors.add(
+        KafkaError(KafkaError._TRANSPORT, "ssl://a/1: Send failed: error:80000020:system library::Broken pipe: tls_retry_write_records")
+    )
+    assert "close the connection" in str(errors.described("It failed", TIMED_OUT))
     errors.add(KafkaError(KafkaError._AUTHENTICATION, "a/1: SASL authentication error: Authentication failed"))
     errors.add(CLOSED)
     assert errors.described("It failed", TIMED_OUT).hint == LOGIN_HINT
