@@ -16,13 +16,13 @@ start() {
   [ -d "$(install_folder "elasticmq-$ELASTICMQ_VERSION")/jars" ] ||
     { echo "error: ElasticMQ $ELASTICMQ_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
   folder=$(data_folder elasticmq); port=$(choose_port "$folder" "${1:-}")
-  # Relaxed limits allow messages of 1 MiB, as Amazon SQS does.
+  # Relaxed limits allow messages of 1 MiB, as Amazon SQS does. Without WRITE_DELAY=0, kill -9 loses what was stored in the last half second.
   cat >"$folder/elasticmq.conf" <<C
 include classpath("application.conf")
 node-address { protocol = http, host = "127.0.0.1", port = $port, context-path = "" }
 rest-sqs { enabled = true, bind-port = $port, bind-hostname = "127.0.0.1", sqs-limits = relaxed }
 rest-stats { enabled = false }
-messages-storage { enabled = true, driver-class = "org.h2.Driver", uri = "jdbc:h2:$folder/messages", username = "sa", password = "" }
+messages-storage { enabled = true, driver-class = "org.h2.Driver", uri = "jdbc:h2:$folder/messages;WRITE_DELAY=0", username = "sa", password = "" }
 queues-storage { enabled = true, path = "$folder/queues.conf" }
 C
   start_process elasticmq "${JAVA:-java}" -Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \
