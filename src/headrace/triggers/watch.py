@@ -76,7 +76,7 @@ class WatchTrigger(BaseEventTrigger):
 
     def split(self) -> list[WatchTrigger]:
         """Return the watches on the shards of the upstream: this one alone if it has no shards."""
-        parts = () if type(self.upstream).split is Upstream.split else self.upstream.split()
+        parts = self.upstream.split()
         return [self.with_upstream(part) for part in parts] if len(parts) > 1 else [self]
 
 

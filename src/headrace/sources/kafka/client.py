@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +10,8 @@ from logging import getLogger
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.connection import Connection
-from headrace.errors import UpstreamError
 from headrace.sources.client_library import import_library
-from headrace.sources.kafka.broker_errors import TRANSIENT, ConnectionErrors, cause, described_exception
+from headrace.sources.kafka.broker_errors import TRANSIENT, ConnectionErrors, cause, described_exception, topic_error
 from headrace.sources.kafka.partitions import TopicPartitionKey
 from headrace.sources.kafka.settings import ASSIGNOR, client_settings, uses_new_protocol
 
@@ -120,22 +118,17 @@ class KafkaClient:
             raise
         return str(description.partition_assignor)
 
-    def topics(self) -> set[str]:
-        """Return the names of all topics that this user may see. Retries while the cluster does not answer, for OPEN_SECONDS."""
-        metadata = self._retried("The topics cannot be listed", lambda: self.consumer.list_topics(timeout=ATTEMPT_SECONDS))
-        return {name for name, topic in metadata.topics.items() if topic.error is None}
+    def check_topics(self, topics: Iterable[str]) -> None:
+        """Check that each topic exists and may be read. A name that begins with `^` is a pattern, which may match no topic.
 
-    def partition_keys(self, topics: Sequence[str]) -> list[TopicPartitionKey]:
-        """Return all partitions of these topics; a name that begins with `^` is a pattern. Raises `UpstreamError` for a missing topic."""
-        metadata = self._retried("The topics cannot be listed", lambda: self.consumer.list_topics(timeout=ATTEMPT_SECONDS)).topics
+        Raises:
+            UpstreamError: A topic does not exist, or the user may not read it.
+            StreamError: The cluster does not answer.
+        """
+        known = self.partition_counts()
         for topic in topics:
-            if not topic.startswith("^") and (topic not in metadata or metadata[topic].error is not None):
-                raise UpstreamError(
-                    f"Topic {topic!r} does not exist, or this user may not read it.", hint="Create it, or correct its name."
-                )
-        patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
-        names = [name for name in metadata if name in topics or any(pattern.match(name) for pattern in patterns)]
-        return [TopicPartitionKey(name, number) for name in sorted(names) for number in sorted(metadata[name].partitions)]
+            if not topic.startswith("^") and known.get(topic) is None and (error := self._topic_error(topic)) is not None:
+                raise topic_error(topic, error)
 
     def partition_counts(self) -> dict[str, int | None]:
         """Return the number of partitions of each topic that this user may see, or None for a topic that cannot be read now.
@@ -145,7 +138,7 @@ class KafkaClient:
         metadata = self._retried("The topics cannot be listed", lambda: self._admin.list_topics(timeout=ATTEMPT_SECONDS))
         return {name: len(topic.partitions) if topic.error is None else None for name, topic in metadata.topics.items()}
 
-    def topic_error(self, topic: str) -> Any:
+    def _topic_error(self, topic: str) -> Any:
         """Return the `KafkaError` for which a topic cannot be read, or None."""
         metadata = self._retried(f"Topic {topic!r} cannot be read", lambda: self.consumer.list_topics(topic, timeout=ATTEMPT_SECONDS))
         return metadata.topics[topic].error

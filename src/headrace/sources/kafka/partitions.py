@@ -10,7 +10,8 @@ An *offset* is the number of a message. The committed offset is the next one to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 NO_OFFSET: Final = -1
@@ -170,3 +171,15 @@ def lane_name(key: TopicPartitionKey, birthmark: str | None) -> str:
     """Return the lane of a partition. The birthmark is the id of its topic, which a topic that is created again does not have."""
     name = f"{key.topic}/{key.number}"
     return name if birthmark is None else f"{name}@{birthmark}"
+
+
+def partitions_of(counts: Mapping[str, int | None], topics: Sequence[str]) -> list[TopicPartitionKey]:
+    """Return all partitions of the topics with these names or patterns, by the numbers of partitions of all topics."""
+    names = {topic for topic in topics if not topic.startswith("^")}
+    patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
+    return [
+        TopicPartitionKey(name, number)
+        for name, count in sorted(counts.items())
+        if name in names or any(pattern.search(name) for pattern in patterns)
+        for number in range(count or 0)
+    ]

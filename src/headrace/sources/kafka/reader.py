@@ -19,7 +19,7 @@ from headrace.core.values.shards import WHOLE, Shard
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.assignment import Assignment, recreated
-from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced, rejects_credentials, topic_error
+from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced, rejects_credentials
 from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.commits import CommitRequest, Commits
 from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
@@ -151,10 +151,7 @@ class KafkaReader(threading.Thread):
         self._assignment = Assignment(self._client, self.partitions, description.start, description.shard)
         if description.shard != WHOLE:
             self._shard = ShardPartitions(self._client, self._assignment, self.partitions, description.topics, description.shard)
-        known = self._client.topics()
-        for topic in description.topics:
-            if not topic.startswith("^") and topic not in known and (error := self._client.topic_error(topic)) is not None:
-                raise topic_error(topic, error)
+        self._client.check_topics(description.topics)
         self._subscribe()
         self._check_topics_at = time.monotonic() + TOPIC_CHECK_SECONDS
 
@@ -279,11 +276,10 @@ class KafkaReader(threading.Thread):
         if is_fenced(error) or rejects_credentials(error):
             # The stream opens again with the connection as it is then: credentials may have been changed.
             self._fail(described("The group cannot be read", error))
-        elif error.name() in AWAY or error.name() == "_ALL_BROKERS_DOWN":
-            self.problems["brokers"] = str(described("It cannot be read", error))
-        else:
+            return
+        self.problems["brokers"] = str(described("It cannot be read", error))
+        if error.name() not in AWAY:
             log.warning("error of Kafka's client", error=error.str())
-            self.problems["brokers"] = str(described("It cannot be read", error))
 
     def _end_if_overtaken(self) -> None:
         """End the stream once all that was read of an overtaken lane is answered. It reports the gap when it opens again."""

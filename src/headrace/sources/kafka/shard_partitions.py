@@ -8,13 +8,12 @@ may change: the next reader of a partition finds its offset.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.core.values.shards import Shard
 from headrace.sources.kafka.assignment import Assignment
 from headrace.sources.kafka.client import KafkaClient
-from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey
+from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey, partitions_of
 
 
 class ShardPartitions:
@@ -63,18 +62,6 @@ class ShardPartitions:
             return []
         away = [one.key for one in self._partitions.assigned if one.key.topic in counts and counts[one.key.topic] is None]
         return [*in_shard(all_keys, self._shard), *away]
-
-
-def partitions_of(counts: Mapping[str, int | None], topics: Sequence[str]) -> list[TopicPartitionKey]:
-    """Return all partitions of the topics with these names or patterns, by the numbers of partitions of all topics."""
-    names = {topic for topic in topics if not topic.startswith("^")}
-    patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
-    return [
-        TopicPartitionKey(name, number)
-        for name, count in sorted(counts.items())
-        if name in names or any(pattern.search(name) for pattern in patterns)
-        for number in range(count or 0)
-    ]
 
 
 def in_shard(keys: Iterable[TopicPartitionKey], shard: Shard) -> list[TopicPartitionKey]:

@@ -107,7 +107,7 @@ class Reader:
         return len(self._inbox) + sum(lane.waiting for lane in self._lanes)
 
     def stop(self) -> None:
-        """Ask for no more messages."""
+        """Request no more messages from the server."""
         self._reads = False
 
     def fail(self, failure: HeadraceError) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from typing import Any
 
 from headrace.core.connection import Connection
-from headrace.sources.decoding import DECODERS, Decoder
+from headrace.sources.decoding import Decoder
 from headrace.sources.kafka.assignment import Assignment
 from headrace.sources.kafka.broker_errors import described
 from headrace.sources.kafka.client import KafkaClient
-from headrace.sources.kafka.message import KafkaMessage, raw_event
-from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey
+from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
+from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey, partitions_of
 from headrace.sources.kafka.producer import Topics
-from headrace.sources.kafka.settings import CONFLUENT, client_settings, consumer_settings
+from headrace.sources.kafka.settings import client_settings, consumer_settings
 from headrace.sources.kafka.upstream import Kafka
 from headrace.sources.peeks import peek as port
 from headrace.triggers.secrets import aget_connection
@@ -38,24 +39,15 @@ def _peek(topics: Topics, connection: Connection, registry: Connection | None, r
     settings = {**consumer_settings(connection, topics.group, ""), **SMALL_FETCHES}
     settings.pop("group.instance.id", None)
     client = KafkaClient(settings, client_settings(connection), on_error=lambda _: None, is_stopped=lambda: time.monotonic() > until)
-    try:
-        if registry is None:
-            return _read(client, topics, DECODERS["json"] if topics.decode == CONFLUENT else DECODERS[topics.decode], request, until)
-        from headrace.sources.schema_registry.registry import SchemaRegistry
-        from headrace.sources.schema_registry.wire_format import wire_format_decoder
-
-        schemas = SchemaRegistry(registry)
-        try:
-            schemas.check()
-            return _read(client, topics, wire_format_decoder(schemas), request, until)
-        finally:
-            schemas.close()
-    finally:
-        client.close()
+    with closing(client):
+        decode, schemas = open_decoder(topics.decode, registry)
+        with nullcontext() if schemas is None else closing(schemas):
+            return _read(client, topics, decode, request, until)
 
 
 def _read(client: KafkaClient, topics: Topics, decode: Decoder, request: port.PeekRequest, until: float) -> port.Peek:
-    keys = client.partition_keys(topics.topics)
+    client.check_topics(topics.topics)
+    keys = partitions_of(client.partition_counts(), topics.topics)
     partitions = Partitions()
     assignment = Assignment(client, partitions, topics.start)
     offsets = assignment.begin(keys)
