@@ -9,27 +9,20 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from headrace.cli.commands import (
+from headrace.cli.commands import db, getting_started, processes, replay, secrets, send, tokens, webhooks
+from headrace.cli.commands.inspect import (
     adopt,
     audit,
-    db,
     dead_letters,
     events,
-    getting_started,
     logs,
-    processes,
-    replay,
     runs,
     scopes,
-    secrets,
-    send,
     status,
     task_runs,
-    tokens,
     triggerers,
     triggers,
     upstreams,
-    webhooks,
 )
 from headrace.cli.console import err, fail
 from headrace.errors import HeadraceError, SchemaError, UsageError

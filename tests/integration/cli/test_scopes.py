@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headrace.cli.commands.events import describe
+from headrace.cli.commands.inspect.events import describe
 from headrace.cli.main import app
 from headrace.client.pipeline import PipelineClient
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, RunningBatch

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from rich.markup import escape
 
 import headrace
-from headrace.cli.commands.scopes import print_scopes
-from headrace.cli.commands.triggers import problem_of
+from headrace.cli.commands.inspect.scopes import print_scopes
+from headrace.cli.commands.inspect.triggers import problem_of
 from headrace.cli.console import out
 from headrace.cli.credentials import admin_client, for_looking
 from headrace.cli.groups import INSPECT, examples

@@ -1,0 +1,1 @@
+"""Commands that inspect and repair: processes, streams, events, runs and their failures."""
