@@ -50,11 +50,11 @@ def from_text(text: str, lane: str, position: int | None) -> Any:
 def raw_event_text(raw: RawEvent, max_bytes: int | None = None) -> str:
     """Return the text of a raw event, of which it takes the first `max_bytes` bytes.
 
-    U+FFFD replaces invalid UTF-8 and NUL. The bytes of a malformed message become base64 instead: its format need not be a text.
+    U+FFFD replaces invalid UTF-8 and NUL. The bytes of a message with metadata become base64 instead: they are restored unchanged.
     """
     data = raw.data[:max_bytes]
     metadata = raw.metadata if isinstance(raw, Message) and raw.has_metadata else None
-    if metadata is not None and metadata.malformed is not None and not _is_storable(data):
+    if metadata is not None and not _is_storable(data):
         return join_metadata(msgspec.structs.replace(metadata, encoding="base64"), b64encode(data).decode())
     return join_metadata(metadata, decode_lossy(data))
 

@@ -84,3 +84,9 @@ def test_the_bytes_of_a_malformed_message_are_restored(data: bytes) -> None:
     text = dead_letter_text(message, 1_000)
     assert "\0" not in text
     assert from_text(text, "a", 1).data == data
+
+
+@pytest.mark.parametrize("data", [b"\xff{", b'{"a":"\x00"}'])
+def test_the_bytes_of_a_message_that_is_no_text_are_restored(data: bytes) -> None:
+    restored = from_text(to_text(Message(data, "lane", 1, key="k")), "lane", 1)
+    assert (restored.data, restored.key) == (data, "k")
