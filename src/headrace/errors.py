@@ -194,6 +194,13 @@ class StreamMoved(StreamError):
     """
 
 
+class CopyRejected(StreamError):
+    """The broker permanently rejects the copy of a dead letter.
+
+    Read the reason with `headrace dead-letters show ID`. The dead letter itself is stored, and can be redriven.
+    """
+
+
 class SubscriberOverflow(StreamError):
     """The subscriber's queue is full.
 

@@ -1,8 +1,8 @@
-"""Checks of the streams that a project declares: the readers of a folder, and the shards of an upstream."""
+"""Checks of the streams that a project declares: the readers of a folder, the shards of an upstream, the copies of dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.core.values.shards import split_shard_name
 from headrace.errors import ProjectError
@@ -44,4 +44,20 @@ def check_shards(watched: Iterable[BaseEventTrigger], triggers: Sequence[Declare
             raise ProjectError(
                 f"The stream {stream} is read in {known} shards by {other!r}, and in {count} by {declared.name!r}.",
                 hint="Give all watches the same upstream. In Python, declare a trigger for each upstream that split() returns.",
+            )
+
+
+def check_dead_letter_targets(watched: Mapping[str, BaseEventTrigger]) -> None:
+    """Refuse two targets for the dead letters of one stream: one reader copies them."""
+    first: dict[str, tuple[str, str | None]] = {}
+    for name, trigger in watched.items():
+        if not isinstance(trigger, WatchTrigger) or type(trigger.upstream).dead_letter_target is Upstream.dead_letter_target:
+            continue
+        target = trigger.upstream.dead_letter_target
+        other, known = first.setdefault(trigger.upstream.stream_key(), (name, target))
+        if target != known:
+            raise ProjectError(
+                f"The dead letters of {trigger.upstream.stream_key()} are copied to {known or 'nowhere'} by {other!r}, "
+                f"and to {target or 'nowhere'} by {name!r}.",
+                hint="Give all watches the same upstream.",
             )

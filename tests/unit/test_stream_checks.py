@@ -52,3 +52,15 @@ def test_a_trigger_in_python_can_read_each_shard() -> None:
         project.trigger(f"large.{number}", Reader(key=part.stream_key()))
     streams = [trigger.stream for trigger in project.declaration().triggers]
     assert streams == ["kafka:kafka/shop/orders#0-of-2", "kafka:kafka/shop/orders#1-of-2"] * 2
+
+
+@pytest.mark.parametrize("other", [None, "elsewhere"])
+def test_two_dead_letter_topics_of_one_stream_are_rejected(other: str | None) -> None:
+    project = Project("shop")
+    project.watch("first", Kafka("orders", group="shop", dead_letter_topic="dead"))
+    project.watch("same", Kafka("orders", group="shop", dead_letter_topic="dead"))
+    project.watch("another.group", Kafka("orders", group="another", dead_letter_topic=other))
+    project.declaration()
+    project.watch("other", Kafka("orders", group="shop", dead_letter_topic=other))
+    with pytest.raises(ProjectError, match=r"are copied to topic dead by 'first', and to (nowhere|topic elsewhere) by 'other'"):
+        project.declaration()

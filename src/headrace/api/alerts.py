@@ -204,6 +204,9 @@ def _streams(moment: Moment) -> Alerts:
         if stuck := [lane for lane in stream.lanes if lane.error]:
             which = f"lane {stuck[0].lane}" if len(stuck) == 1 else count(len(stuck), "lane")
             yield _error(about, f"Stream {stream.stream} cannot advance {which}: {first_line(stuck[0].error)}", "streams")
+        if stream.copies is not None and stream.copies.error is not None:
+            to = stream.copies.target
+            yield _warning(about, f"Dead letters of {stream.stream} are not copied to {to}: {first_line(stream.copies.error)}", "streams")
         if (stream.oldest_unresolved or 0.0) > OWED_SECONDS:
             yield _error(about, _owed(stream), "streams")
         if stream.retrying:

@@ -14,13 +14,14 @@ from headrace.store.control.jobs import Jobs, Liveness
 from headrace.store.control.projects import Projects
 from headrace.store.control.triggers import Triggers
 from headrace.store.custody.backlog import Backlog
+from headrace.store.custody.dead_letter_copies import DeadLetterCopies
 from headrace.store.custody.receipts import Receipts
 from headrace.store.custody.redrive import DeadLetters
 from headrace.store.custody.stream_logs import StreamLogs
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
 from headrace.store.db.errors import display_name, translate_errors
-from headrace.store.db.meta import HEAD, INSTANCE
+from headrace.store.db.meta import HEAD, INSTANCE, LAST_DEAD_LETTER
 from headrace.store.db.outages import Outage
 from headrace.store.db.schema import ensure_schema
 from headrace.store.dead_letters.pipelines import PipelineDeadLetters
@@ -62,6 +63,7 @@ class Store:
         self.receipts = Receipts(database)
         self.stream_logs = StreamLogs(database)
         self.dead_letters = DeadLetters(database)
+        self.dead_letter_copies = DeadLetterCopies(database)
         self.runs = Runs(database)
         self.pipeline_dead_letters = PipelineDeadLetters(database)
         self.scopes = Scopes(database)
@@ -116,7 +118,7 @@ class Store:
 def _begin(connection: Connection, now: int) -> None:
     """Record the opening. This write detects a read-only database before other work depends on it."""
     known = set(connection.execute(select(meta.c.name)).scalars())
-    first = {HEAD: 0, INSTANCE: secrets.randbits(62), OPENED: now}
+    first = {HEAD: 0, INSTANCE: secrets.randbits(62), LAST_DEAD_LETTER: 0, OPENED: now}
     rows = [{"name": name, "value": value} for name, value in first.items() if name not in known]
     if rows:
         connection.execute(insert(meta), rows)

@@ -115,6 +115,11 @@ class Upstream(ABC):
         """The default type of an event of this upstream."""
 
     @property
+    def dead_letter_target(self) -> str | None:
+        """The name of where copies of dead letters go at the broker, or None if they are not copied."""
+        return None
+
+    @property
     def source(self) -> str:
         """The default source of an event of this upstream."""
         return f"headrace:{self.whole_stream_key()}"

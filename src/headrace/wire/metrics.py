@@ -58,6 +58,9 @@ STREAM_METRICS: Final = (
     Metric("stream_lag", "gauge", "Positions between the lanes and their ends, if the upstream reports ends.", "stream", "lag"),
     Metric("stream_outstanding", "gauge", "Raw events that are read and not advanced.", "stream", "outstanding"),
     Metric("stream_unread", "gauge", "Messages of the upstream that are not read, if the upstream reports them.", "stream", "unread"),
+    Metric("stream_dead_letter_copies", "counter", "Dead letters copied to the broker.", "stream", "copied"),
+    Metric("stream_dead_letter_copies_rejected", "counter", "Copies that the broker permanently rejected.", "stream", "rejected_copies"),
+    Metric("stream_dead_letters_uncopied", "gauge", "Open dead letters that wait for their copy, up to 10,000.", "stream", "uncopied"),
     Metric("stream_oldest_unresolved_seconds", "gauge", "Age of the oldest unresolved raw event.", "stream", "oldest_unresolved"),
 )
 

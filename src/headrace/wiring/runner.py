@@ -23,6 +23,7 @@ from headrace.client.triggerer import TriggererClient
 from headrace.errors import HeadraceError, UsageError
 from headrace.project import Project
 from headrace.settings import Settings
+from headrace.sources.dead_letters.sender import make_sender
 from headrace.triggerer.gc_freeze import collect_at_end
 from headrace.triggerer.ipc.api_calls import ApiCalls
 from headrace.triggerer.ipc.channel import Channel
@@ -139,7 +140,8 @@ async def _run(
     inherited.heartbeat.start()
     calls = ApiCalls(link)
     client = _client(calls, make_client)
-    await RunnerMain(link, calls, client, limits, inherited.heartbeat, lambda: RunnerProcess.start(command)).run(_REPORT_INTERVAL)
+    runner = RunnerMain(link, calls, client, limits, inherited.heartbeat, lambda: RunnerProcess.start(command), make_sender)
+    await runner.run(_REPORT_INTERVAL)
 
 
 async def _execute(inherited: _Inherited, error: HeadraceError | None, make_client: MakeClient) -> None:

@@ -27,6 +27,8 @@ Body = dict[str, Any]
 FENCED, FORBIDDEN, UNAUTHORIZED = 409, 403, 401
 AWAITED = {"trigger": {"classpath": "some.Trigger", "kwargs": {}}, "method": "again"}
 SPILL = {"stream": "folder", "lane": "0", "position": 1, "raw": "{}"}
+LETTER = {"id": "x", "kind": "rejected", "reason": "no", "stream": "folder", "raw": "{}", "triggers": [2]}
+GIVEN_UP = {"epochs": {2: 1}, "spills": [SPILL | {"triggers": [2]}], "dead_letters": [LETTER]}
 RUN = {"run_id": "r1", "pipeline": "late", "scope": "main", "batch": 1, "state": "running", "started": "2026-11-21T00:00:00Z"}
 
 
@@ -125,6 +127,7 @@ EXAMPLES = [
         calls.DEFINE_SUBSCRIBER_SET,
         plain({"stream": "folder", "digest": digest_text(subscriber_set_digest([1])), "joined": [1]}),
     ),
+    Example(calls.RECORD_COPIES, plain({"reader": "folder", "stream": "folder", "after": 0, "through": 1, "copied": 1})),
     Example(calls.STORE_EVENTS, batch, other=200, foreign=200, stale=True, item=True),
     Example(
         calls.START_TASK_RUN,
@@ -186,7 +189,7 @@ class Scene:
         done = [
             self.send("PUT", "/execution/projects/flights", "owner triggerer", declaration("first", "second").model_dump()),
             self.send("POST", "/execution/triggers/load", "owner triggerer", {"capacity": 100}),
-            self.send("POST", "/execution/triggers/events", "owner triggerer", {"epochs": {2: 1}, "spills": [SPILL | {"triggers": [2]}]}),
+            self.send("POST", "/execution/triggers/events", "owner triggerer", GIVEN_UP),
             self.send("POST", "/execution/task-runs", "owner worker", {"run_id": "first", "task": "t"}),
             self.send("POST", "/execution/task-runs/claim", "owner worker", {"capacity": 1, "tasks": ["t"]}),
             self.send("POST", "/execution/scopes/main/lease", "owner pipeline", {}),
@@ -267,6 +270,7 @@ READ_BODIES: dict[Call[Any, Any], Body] = {
     calls.GET_WORKLOADS: {"trigger_ids": [1]},
     calls.COUNT_RECEIPTS: {"stream": "folder"},
     calls.GET_LANE_OFFSETS: {"stream": "folder", "lanes": ["0"]},
+    calls.FIND_UNCOPIED: {"reader": "folder"},
     calls.GET_EVENTS_BY_SEQ: {"seqs": [[1, 1]]},
     calls.FIND_LEADERS: {"keys": ["AA=="]},
     calls.GET_POSITIONS: {"seqs": [1]},

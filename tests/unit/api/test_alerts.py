@@ -10,7 +10,7 @@ import pytest
 from headrace.api.alerts import MAX_ALERTS, alerts_of
 from headrace.store.db.outages import Outage
 from headrace.wire.control.jobs import Blocked
-from headrace.wire.control.streams import LaneReport, RetryReport
+from headrace.wire.control.streams import CopyReport, LaneReport, RetryReport
 from headrace.wire.pipelines.scopes import RunningBatchSummary, ScopeStatus
 from headrace.wire.status.alerts import Alert
 from headrace.wire.status.status import EventCount, JobStatus, ListSizes, PipelineStatus, Status, StreamStatus, Totals, TriggerStatus
@@ -105,6 +105,10 @@ WRONG: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "a failed stream": ({"streams": [stream(state="failed")]}, [("error", "stream:folder")]),
     "a stuck lane": ({"streams": [stream(lanes=[LaneReport(lane="a", error="TimeoutError: 60 s")])]}, [("error", "stream:folder")]),
     "an event is owed": ({"streams": [stream(oldest_unresolved=61.0, held_by="the store")]}, [("error", "stream:folder")]),
+    "dead letters that are not copied": (
+        {"streams": [stream(copies=CopyReport(target="topic dead", error="The topic does not exist."))]},
+        [("warning", "stream:folder")],
+    ),
     "a retry": ({"streams": [stream(lanes_retrying=1, retrying=[RETRY])]}, [("warning", "stream:folder")]),
     "dead letters": ({"dead_letters": 2}, [("warning", "dead-letters")]),
     "a blocked runner": (

@@ -1,4 +1,4 @@
-"""Routes of receipts of shared streams."""
+"""Routes of receipts of shared streams, and of the copies of their dead letters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headrace.api.http.dependencies import StoreOf
 from headrace.api.http.wire_route import WireResponse, WireRoute
 from headrace.api.routing import route
 from headrace.wire.calls import execution as calls
+from headrace.wire.custody.copies import FindUncopied, RecordCopies
 from headrace.wire.custody.receipts import CountReceipts, FindLaneOffsets, ReceiptCount, SubscriberSetDefined, SubscriberSetDefinition
 
 router = APIRouter(tags=["streams"], route_class=WireRoute)
@@ -30,3 +31,15 @@ def count_receipts(body: CountReceipts, store: StoreOf, caller: Triggerer) -> Re
 def recorded_offsets(body: FindLaneOffsets, store: StoreOf, caller: Triggerer) -> Response:
     """Return the last recorded position of each lane that has receipts."""
     return WireResponse(store.receipts.recorded_offsets(caller.job_id, body.stream, body.lanes))
+
+
+@route(router, calls.FIND_UNCOPIED)
+def uncopied_dead_letters(body: FindUncopied, store: StoreOf, caller: Triggerer) -> Response:
+    """Return the next dead letters to copy for a stream that the job reads."""
+    return WireResponse(store.dead_letter_copies.find(caller.job_id, body.reader))
+
+
+@route(router, calls.RECORD_COPIES)
+def record_copies(body: RecordCopies, store: StoreOf, caller: Triggerer) -> None:
+    """Record that dead letters are copied to the broker, and which of them it refuses."""
+    store.dead_letter_copies.record(caller.job_id, body)

@@ -44,6 +44,7 @@ class Topics(NamedTuple):
     schema_registry: str | None
     stream_key: str
     shard: Shard
+    dead_letter_topic: str | None
 
 
 class KafkaProducer(SharedStreamProducer):

@@ -33,6 +33,7 @@ class Kafka(Upstream):
         schema_registry: The id of the connection of kind `https` or `http` to the schema registry, for `decode="confluent"`.
         shards: The number of streams in which the partitions are read, from 1 to 256. Partition p of a topic is in shard p mod `shards`.
         shard: The index of the shard that this upstream reads alone, as `split` returns it, or None for all.
+        dead_letter_topic: The topic that gets a copy of each dead letter, or None. It must exist, and must not be read here.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class Kafka(Upstream):
         schema_registry: str | None = None,
         shards: int = 1,
         shard: int | None = None,
+        dead_letter_topic: str | None = None,
     ) -> None:
         self._topics = _topics(topics)
+        self._dead_letter_topic = None if dead_letter_topic is None else _other_topic(dead_letter_topic, self._topics)
         self._connection = _text("connection", connection)
         self._group = _text("group", group)
         self._start = parse_start(start)
@@ -82,6 +85,7 @@ class Kafka(Upstream):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments as plain JSON."""
         shards = {} if self._shards == 1 else {"shards": self._shards} | ({} if self._shard is None else {"shard": self._shard})
+        copied = {} if self._dead_letter_topic is None else {"dead_letter_topic": self._dead_letter_topic}
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "topics": list(self._topics),
             "connection": self._connection,
@@ -90,6 +94,7 @@ class Kafka(Upstream):
             "decode": self._decode,
             "schema_registry": self._schema_registry,
             **shards,
+            **copied,
         }
 
     def description(self) -> Topics:
@@ -103,6 +108,7 @@ class Kafka(Upstream):
             self._schema_registry,
             stream_key=self.whole_stream_key(),
             shard=WHOLE if self._shard is None else Shard(self._shard, self._shards),
+            dead_letter_topic=self._dead_letter_topic,
         )
 
     def producer(self) -> KafkaProducer:
@@ -119,6 +125,11 @@ class Kafka(Upstream):
         producer = KafkaProducer(self.description())
         producer.upstream = self
         return producer
+
+    @property
+    def dead_letter_target(self) -> str | None:
+        """The topic that gets copies of dead letters."""
+        return None if self._dead_letter_topic is None else f"topic {self._dead_letter_topic}"
 
     @property
     def event_type(self) -> str:
@@ -148,6 +159,20 @@ def _check_topic(name: object) -> None:
             f"Invalid topic {name!r}.",
             hint=f"A name has up to {MAX_TOPIC_CHARS} letters, digits, '.', '_' and '-'. A pattern begins with '^'.",
         )
+
+
+def _other_topic(topic: object, read: Sequence[str]) -> str:
+    """Return the dead-letter topic. Refuse one that is read: each dead letter would be read again as a message."""
+    if not isinstance(topic, str) or topic.startswith("^"):
+        raise UpstreamError(f"Invalid dead_letter_topic {topic!r}: it is not the name of one topic.")
+    _check_topic(topic)
+    for name in read:
+        if name == topic or (name.startswith("^") and re.match(name, topic)):
+            raise UpstreamError(
+                f"The dead-letter topic {topic!r} is one of the topics that are read: {name!r}.",
+                hint="Name another topic, or narrow the pattern.",
+            )
+    return topic
 
 
 def _text(name: str, value: object) -> str:

@@ -11,6 +11,8 @@ from headrace.store.tables.base import meta
 LAST_PRUNED_SEQ: Final = "last_pruned_seq"
 HEAD: Final = "head"
 INSTANCE: Final = "instance"
+LAST_DEAD_LETTER: Final = "last_dead_letter"
+"""The name of the last number of a dead letter."""
 
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 

@@ -4,6 +4,7 @@
       ▲ └──discard──► discarded    └──it fails again──► open, with more attempts
 
 A dead letter names the triggers that have not answered it. It is deleted with the last of them.
+Each insertion and each reopening takes the next number, so that copies follow them by one number.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 
 from headrace.core.dead_letter_ids import prefix_from_backlog
 from headrace.core.values.text import clean_text, is_id
+from headrace.store.db.meta import LAST_DEAD_LETTER
 from headrace.store.dead_letters.texts import Texts, delete_dead_letters
 from headrace.store.dialects.statements import BulkInsert, in_list
 from headrace.store.dialects.validity import is_valid_dead_letter
+from headrace.store.tables.base import meta
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import dead_letters
 from headrace.wire.custody.backlog import Answer
@@ -41,8 +44,12 @@ _reopen = (
         attempts=dead_letters.c.attempts + bindparam("more"),
         traceback=bindparam("new_traceback"),
         acted=bindparam("now"),
+        number=bindparam("new_number"),
+        not_copied=None,
     )
 )
+_last_number = select(meta.c.value).where(meta.c.name == LAST_DEAD_LETTER)
+_set_last_number = update(meta).where(meta.c.name == LAST_DEAD_LETTER).values(value=bindparam("last"))
 
 
 class DeadLetterInserts:
@@ -66,10 +73,11 @@ class DeadLetterInserts:
 
     def write(self, connection: Connection) -> None:
         """Store the added dead letters."""
-        _insert(connection, self._rows)
+        numbers = iter(take_numbers(connection, len(self._rows) + len(self._reopened)))
+        _insert(connection, [(*row, next(numbers), None) for row in self._rows])
         self._texts.write(connection)
         if self._reopened:
-            connection.execute(_reopen, self._reopened)
+            connection.execute(_reopen, [{**row, "new_number": next(numbers)} for row in self._reopened])
         if self._times:
             connection.execute(_count_rejected, [{"trigger": trigger, "times": n} for trigger, n in self._times.items()])
 
@@ -88,6 +96,20 @@ class DeadLetterInserts:
         self._times.update(item.triggers)
         self._rows.append(_row(item, self._texts.add(item.id, clean_text(item.raw)), self._now))
         return "stored"
+
+
+def last_number(connection: Connection) -> int:
+    """Return the last number that a dead letter took."""
+    return int(connection.execute(_last_number).scalar_one())
+
+
+def take_numbers(connection: Connection, count: int) -> range:
+    """Return the next `count` numbers of dead letters. No dead letter had one of them before."""
+    if not count:
+        return range(0)
+    last = last_number(connection)
+    connection.execute(_set_last_number, {"last": last + count})
+    return range(last + 1, last + count + 1)
 
 
 def _row(item: DeadLetterItem, raw: str, now: int) -> tuple[object, ...]:
@@ -129,7 +151,8 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
         mine = update(dead_letters).where(dead_letters.c.id == one.dead_letter_id)
         if one.answer == "dead_lettered" and not _is_open_elsewhere(connection, row, one):
             if row.state == "redriven":
-                connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now))
+                (number,) = take_numbers(connection, 1)
+                connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now, number=number, not_copied=None))
             continue
         left = sorted(named - {one.trigger_id})
         if left:

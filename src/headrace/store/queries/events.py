@@ -41,7 +41,8 @@ RUNS_OF_EVENT = 100
 _SUMMARY = [events.c[name] for name in EventSummary.model_fields if name in events.c]
 _DETAIL = [events.c[name] for name in EventDetail.model_fields if name in events.c]
 _DEAD_LETTER = [
-    dead_letters.c[name] for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received", "state")
+    dead_letters.c[name]
+    for name in ("id", "kind", "reason", "stream", "lane", "position", "triggers", "attempts", "received", "state", "not_copied")
 ]
 _newest = select(*_SUMMARY).where(events.c.seq > bindparam("after")).order_by(events.c.seq.desc())
 _firings = (

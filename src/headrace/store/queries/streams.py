@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Integer, bindparam, case, func, or_, select
 
 from headrace.store.control.stream_reports import sum_counters
+from headrace.store.custody.dead_letter_copies import CopyCounts, copy_counts
 from headrace.store.custody.stream_counts import recorded_by_stream
 from headrace.store.dialects.statements import ResultRow, in_list
 from headrace.store.queries.triggers import last_failure
@@ -58,6 +59,7 @@ _STOPPED: Final[dict[str, Any]] = {
     "oldest_lane": None,
     "lanes_retrying": 0,
     "retrying": [],
+    "copies": None,
 }
 """The state of a stream whose job has ended."""
 
@@ -119,10 +121,11 @@ def _statuses(connection: Connection, report_rows: Sequence[ResultRow]) -> list[
     reports = {stream: StreamReport.model_validate_json(rows[-1].report) for stream, rows in by_stream.items()}
     names = _holders(connection, reports.values())
     recorded = recorded_by_stream(connection, list(by_stream))
-    return [_stream(rows, _naming(reports[stream], names), recorded.get(stream)) for stream, rows in by_stream.items()]
+    copies = copy_counts(connection, list(by_stream), [stream for stream, report in reports.items() if report.copies is not None])
+    return [_stream(rows, _naming(reports[stream], names), recorded.get(stream), copies.get(stream)) for stream, rows in by_stream.items()]
 
 
-def _stream(reports: list[ResultRow], report: StreamReport, recorded: int | None) -> StreamStatus:
+def _stream(reports: list[ResultRow], report: StreamReport, recorded: int | None, copies: CopyCounts | None) -> StreamStatus:
     last = reports[-1]
     is_running = last.job_state == "running"
     counters = sum_counters(row.counters for row in reports)
@@ -133,6 +136,8 @@ def _stream(reports: list[ResultRow], report: StreamReport, recorded: int | None
     behind = [max(0, lane.end - (lane.advanced or 0)) for lane in report.lanes if lane.end is not None]
     state = {} if is_running else _STOPPED
     more = {"counters": counters, "job_id": last.job_id, "recorded": accounted, "lag": sum(behind) if behind else None}
+    if copies is not None:
+        more |= {"copied": copies.copied, "rejected_copies": copies.rejected, "uncopied": copies.waiting}
     return StreamStatus(**{**dict(report), **state, **more})
 
 
@@ -196,11 +201,16 @@ def _with_report(
     changes: dict[str, Any] = {"job_id": reader, "state": "stopped" if reader is None else "starting", "lanes_recorded": recorded}
     is_drained = False
     if report is not None:
+        changes["uncopied"] = report.uncopied
         problems += [f"{lane.lane}: {lane.error}" for lane in report.lanes if lane.error is not None]
         if reader is not None and report.job_id == reader:
             lag = None if report.unread is None else report.unread + report.outstanding
             is_drained = lag == 0
             open_lanes = {"lanes_open": report.lanes_open}
+            if report.copies is not None:
+                changes["dead_letter_target"] = report.copies.target
+                if report.copies.error is not None:
+                    problems.insert(0, f"dead letters are not copied: {report.copies.error}")
             changes |= {"state": report.state, "unread": report.unread, "outstanding": report.outstanding, "lag": lag, **open_lanes}
     reported = [] if report is None else [lane for lane in report.lanes if lane.read is not None or lane.advanced is not None]
     changes |= {"lanes": _upstream_lanes(connection, status.stream, reported[:MAX_LANES], is_drained=is_drained)}

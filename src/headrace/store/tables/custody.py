@@ -22,9 +22,23 @@ dead_letters = Table(
     Column("received", BigInteger, nullable=False),
     Column("state", Text, nullable=False, server_default="open"),  # open | redriven | discarded
     Column("acted", BigInteger),
+    Column("number", BigInteger, nullable=False),  # rises with each insertion and each reopening, in the order of commits
+    Column("not_copied", Text),  # why the broker rejected the copy
     Index(None, "received"),
     Index(None, "state", "acted"),
     Index(None, "stream", "lane", "position"),
+    Index(None, "stream", "number"),
+)
+
+# The streams whose dead letters are copied to the broker. Each dead letter up to the number `through` is copied, or
+# marked as not copied, or was not open any more.
+dead_letter_copies = Table(
+    "dead_letter_copies",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("through", BigInteger, nullable=False),
+    Column("copied", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
 )
 
 # Raw events that are too long for the row of their dead letter. A list of dead letters does not read them.

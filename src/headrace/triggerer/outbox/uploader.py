@@ -58,16 +58,23 @@ class PersistenceListener(Protocol):
 class Uploader:
     """Sends one batch of spills and one batch of other items at a time.
 
-    A transient error retries the batch. A permanent refusal bisects it down to the items that cause the refusal.
+    A transient error retries the batch. A permanent refusal bisects it down to the items that cause the refusal. `dead_letter_stored` is
+    called with the stream of each stored dead letter.
     """
 
     def __init__(
-        self, api: BatchStore, outbox: Outbox, listener: PersistenceListener, epochs: Callable[[Iterable[int]], dict[int, int]]
+        self,
+        api: BatchStore,
+        outbox: Outbox,
+        listener: PersistenceListener,
+        epochs: Callable[[Iterable[int]], dict[int, int]],
+        dead_letter_stored: Callable[[str], None] | None = None,
     ) -> None:
         self._api = api
         self._outbox = outbox
         self._listener = listener
         self._epochs = epochs
+        self._dead_letter_stored = dead_letter_stored
         self._fenced_triggers: set[int] = set()
         self._backoff = Backoff()
         self._log = structlog.get_logger(__name__)
@@ -189,6 +196,8 @@ class Uploader:
                 fenced.append(pending)
             else:
                 pending.settle(status)
+                if isinstance(pending.item, DeadLetterItem) and self._dead_letter_stored is not None:
+                    self._dead_letter_stored(pending.item.stream)
                 if pending.seq is not None:
                     durable.append(pending.seq)
         self._listener.confirm_persisted(durable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
@@ -15,14 +15,20 @@ from headrace.triggerer.process_pools.remote_producer import RemoteProducer
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.process_pools.turn import TurnEnd
 from headrace.triggers.base import has_acks, stream_name
-from headrace.triggers.upstream import SharedStreamProducer, load_upstream
+from headrace.triggers.upstream import SharedStreamProducer, Upstream, load_upstream
 from headrace.wire.control.triggers import RunTrigger
 
 
 class ProducerFactory:
-    """Creates producers. If users' code decides which upstream a stream has, one of the `triggers` processes describes it."""
+    """Creates producers. If users' code decides which upstream a stream has, one of the `triggers` processes describes it.
 
-    def __init__(self, triggers: TriggerProcesses, hosts: ProducerProcesses, budget: MemoryBudget) -> None:
+    `opened` is called with each stream and its upstream, if that is built in.
+    """
+
+    def __init__(
+        self, triggers: TriggerProcesses, hosts: ProducerProcesses, budget: MemoryBudget, opened: Callable[[str, Upstream], None]
+    ) -> None:
+        self._opened = opened
         self._triggers = triggers
         self._hosts = hosts
         self._budget = budget
@@ -31,7 +37,7 @@ class ProducerFactory:
         """Return the producer of a stream, or a coroutine that returns it."""
         kind, kwargs, workload = opener
         if is_builtin_stream(kind, kwargs):
-            return make_producer(key, opener)
+            return self._builtin(key, make_producer(key, opener))
         if workload and has_acks(kind):
             return self._described(key, opener)
         return self._remote(key, opener)
@@ -47,7 +53,12 @@ class ProducerFactory:
         if description.classpath is None:
             return self._remote(key, opener)
         arguments: dict[str, Any] = msgspec.json.decode(description.kwargs)
-        return load_upstream(description.classpath, arguments).producer()
+        return self._builtin(key, load_upstream(description.classpath, arguments).producer())
+
+    def _builtin(self, key: Hashable, producer: SharedStreamProducer) -> SharedStreamProducer:
+        if producer.upstream is not None:
+            self._opened(stream_name(key), producer.upstream)
+        return producer
 
     def _remote(self, key: Hashable, opener: StreamOpener) -> SharedStreamProducer:
         kind, kwargs, workload = opener

@@ -12,12 +12,15 @@ from headrace.wire.custody.backlog import SettleBacklog, Settled
 
 
 class ApiBacklog:
-    """A `Backlog` over the execution API. `epoch` returns the trigger's current epoch."""
+    """A `Backlog` over the execution API. `epoch` returns the trigger's current epoch. `reopened` is called if a dead letter may be open
+    again.
+    """
 
-    def __init__(self, api: TriggererApi, trigger_id: int, epoch: Callable[[int], int]) -> None:
+    def __init__(self, api: TriggererApi, trigger_id: int, epoch: Callable[[int], int], reopened: Callable[[], None] | None = None) -> None:
         self._api = api
         self._trigger_id = trigger_id
         self._epoch = epoch
+        self._reopened = reopened
 
     async def fetch(self, after: int, limit: int) -> Sequence[BacklogEntry]:
         """Return the oldest entries after number `after`, up to `limit`."""
@@ -35,3 +38,5 @@ class ApiBacklog:
             ),
             "settle backlog",
         )
+        if self._reopened is not None and any(answer == "dead_lettered" for _, answer in settled):
+            self._reopened()

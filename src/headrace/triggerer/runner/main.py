@@ -29,6 +29,7 @@ from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
+from headrace.triggerer.runner.dead_letter_copier import DeadLetterCopiers, MakeSender, no_sender
 from headrace.triggerer.runner.failure_reporter import FailureReporter
 from headrace.triggerer.runner.instructions import Instructions
 from headrace.triggerer.runner.leases import Leases
@@ -56,7 +57,9 @@ class RunnerMain:
         limits: Limits,
         heartbeat: SharedHeartbeat,
         start_process: Callable[[], Awaitable[RunnerProcess]],
+        make_sender: MakeSender = no_sender,
     ) -> None:
+        self._make_sender = make_sender
         self._start_process = start_process
         self._link = link
         self._calls = calls
@@ -72,8 +75,9 @@ class RunnerMain:
         failures = FailureReporter(self._api, leases)
         processes = TriggerProcesses(self._start_process, self._calls, outbox, self._limits.watchdog)
         producers = ProducerProcesses(self._start_process, self._calls, self._limits.watchdog)
-        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, producers, self._heartbeat)
-        uploader = Uploader(self._api, outbox, runner.manager, leases.epochs)
+        copiers = DeadLetterCopiers(self._api, self._make_sender)
+        runner = Runner(self._api, leases, outbox, failures, failures.stream, self._limits, processes, producers, self._heartbeat, copiers)
+        uploader = Uploader(self._api, outbox, runner.manager, leases.epochs, copiers.wake)
         await run_until_first_ends(
             {
                 "supervisor's words": self._listen(),
@@ -100,7 +104,7 @@ class RunnerMain:
                 await self._apply_leases(instruction, runner, uploader, leases)
             await self._drain(runner, outbox, instruction.seconds)
         # The streams are closed now. Confirmed raw events are advanced, and the broker delivers the others again.
-        await self._link.send(Report(await heartbeat(runner.manager, runner.streams, runner.blocked)))
+        await self._link.send(Report(await heartbeat(runner.manager, runner.streams, runner.blocked, runner.copiers)))
         await self._link.send(Drained())
 
     async def _apply_leases(self, leased: RunTriggers, runner: Runner, uploader: Uploader, leases: Leases) -> None:
@@ -163,5 +167,5 @@ class RunnerMain:
 
     async def _report(self, runner: Runner, interval_seconds: float) -> None:
         while True:
-            await self._link.send(Report(await heartbeat(runner.manager, runner.streams, runner.blocked)))
+            await self._link.send(Report(await heartbeat(runner.manager, runner.streams, runner.blocked, runner.copiers)))
             await asyncio.sleep(interval_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -15,6 +16,7 @@ from headrace.triggerer.context import EventOrigin, trace_of_value
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggerer.outbox.sink import extract_event
 from headrace.triggerer.runner.backlog import ApiBacklog
+from headrace.triggers.base import stream_name
 from headrace.triggers.raw_event import message_id
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.custody.events import EventItem, ReceiptStatus
@@ -23,12 +25,15 @@ _PAGE = 200
 
 
 class Redrive:
-    """Processes backlogs of watches, with at most one task per trigger."""
+    """Processes backlogs of watches, with at most one task per trigger. `reopened` is called with the stream of a dead letter that may be
+    open again.
+    """
 
-    def __init__(self, api: TriggererApi, outbox: Outbox, epoch: Callable[[int], int]) -> None:
+    def __init__(self, api: TriggererApi, outbox: Outbox, epoch: Callable[[int], int], reopened: Callable[[str], None]) -> None:
         self._api = api
         self._outbox = outbox
         self._epoch = epoch
+        self._reopened = reopened
         self._running: dict[int, asyncio.Task[None]] = {}
         self._log = structlog.get_logger(__name__)
 
@@ -52,7 +57,7 @@ class Redrive:
             self._log.error("redrive stopped", trigger=trigger_id, error=str(error))
 
     async def _drain(self, trigger_id: int, trigger: WatchTrigger) -> None:
-        backlog = ApiBacklog(self._api, trigger_id, self._epoch)
+        backlog = ApiBacklog(self._api, trigger_id, self._epoch, partial(self._reopened, stream_name(trigger.shared_stream_key())))
         watches = WatchSet({trigger_id: trigger})
         after = 0
         while entries := await backlog.fetch(after, _PAGE):

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Self
 
 import structlog
@@ -26,6 +27,7 @@ from headrace.triggerer.process_pools.producer_factory import ProducerFactory
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.runner.backlog import ApiBacklog
+from headrace.triggerer.runner.dead_letter_copier import DeadLetterCopiers
 from headrace.triggerer.runner.execution import TriggerExecution
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.lifecycle import ReportFailure, ReportStreamFailure, TriggerLifecycle
@@ -86,6 +88,7 @@ class Runner:
         processes: TriggerProcesses,
         producers: ProducerProcesses,
         heartbeat: SharedHeartbeat | None = None,
+        copiers: DeadLetterCopiers | None = None,
     ) -> None:
         self._api = api
         self._leases = leases
@@ -94,6 +97,7 @@ class Runner:
         self._report_stream_failure = report_stream_failure
         self._processes = processes
         self._producers = producers
+        self.copiers = copiers or DeadLetterCopiers(api)
         self._heartbeat = heartbeat or SharedHeartbeat()
         sink = OutboxSink(outbox, self._mark_rejected, self._ended, self._filter_failed)
         self.manager = SharedStreamManager(
@@ -105,9 +109,9 @@ class Runner:
             retry_wait=limits.retry_wait,
             budget=outbox.budget,
             overflow_wait=OVERFLOW_WAIT_SECONDS,
-            make_producer=ProducerFactory(processes, producers, outbox.budget).make,
+            make_producer=ProducerFactory(processes, producers, outbox.budget, self.copiers.start).make,
         )
-        self._redrive = Redrive(api, outbox, leases.epoch)
+        self._redrive = Redrive(api, outbox, leases.epoch, self.copiers.wake)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
         self._watched: dict[int, TriggerContext] = {}
         self._keys: dict[int, Hashable] = {}
@@ -123,6 +127,7 @@ class Runner:
 
     async def __aexit__(self, *_: object) -> None:
         await self._redrive.stop()
+        await self.copiers.stop()
         await cancel_all([*self._reopening.values(), *self._loading.values()])
         for lifecycle in self._lifecycles.values():
             lifecycle.end()
@@ -190,6 +195,7 @@ class Runner:
         await self._leave(released)
         for key in ended & left:
             self.manager.release(key)
+        await self.copiers.stop(stream_name(key) for key in ended - left)
         for key in ended - left:
             self._drop_stream(key)
 
@@ -250,7 +256,7 @@ class Runner:
         if workload.stream is not None and issubclass(kind, BaseEventTrigger):
             opener = StreamOpener(kind, workload.kwargs, described)
         key = None if opener is None else workload.stream
-        backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch)
+        backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch, partial(self.copiers.wake, workload.stream or ""))
         run_id = workload.run_id
         execution = TriggerExecution(_context_of(workload), described, opener, self.manager, self._outbox, backlog, key=key, run_id=run_id)
         return _LoadedTrigger(workload, key, execution=execution)

@@ -9,6 +9,7 @@ from typing import Final
 
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.statistics import StreamStatistics
+from headrace.triggerer.runner.dead_letter_copier import DeadLetterCopiers
 from headrace.wire.control.jobs import Blocked, Heartbeat
 from headrace.wire.control.streams import StreamReport
 
@@ -21,11 +22,17 @@ def stream_report(statistics: StreamStatistics) -> StreamReport:
     return StreamReport.model_validate(asdict(statistics))
 
 
-async def heartbeat(manager: SharedStreamManager, keys: Collection[Hashable], blocked: Blocked | None = None) -> bytes:
+async def heartbeat(
+    manager: SharedStreamManager,
+    keys: Collection[Hashable],
+    blocked: Blocked | None = None,
+    copiers: DeadLetterCopiers | None = None,
+) -> bytes:
     """Return the heartbeat (JSON) with reports of these streams and a current block. Yields to the loop after each stream."""
     max_lanes = max(1, min(100, MAX_LANES // max(1, len(keys))))
     reports: list[StreamReport] = []
     for key in keys:
-        reports.append(stream_report(manager.statistics(key, max_lanes=max_lanes)))
+        report = stream_report(manager.statistics(key, max_lanes=max_lanes))
+        reports.append(report if copiers is None else report.model_copy(update={"copies": copiers.report(report.stream)}))
         await asyncio.sleep(0)
     return Heartbeat(streams=reports, blocked=blocked).model_dump_json().encode()

@@ -25,6 +25,7 @@ from headrace.wire.control.triggers import (
     Workloads,
 )
 from headrace.wire.custody.backlog import BacklogPage, SettleBacklog
+from headrace.wire.custody.copies import FindUncopied, RecordCopies, UncopiedPage
 from headrace.wire.custody.events import BatchStored, EventBatch, LogHead, LogPosition
 from headrace.wire.custody.receipts import (
     CountReceipts,
@@ -117,6 +118,15 @@ DEFINE_SUBSCRIBER_SET = Call(
 )
 COUNT_RECEIPTS = Call("POST", "/execution/streams/receipt-count", CountReceipts, ReceiptCount, "triggerer")
 GET_LANE_OFFSETS = Call("POST", "/execution/streams/offsets", FindLaneOffsets, LaneOffsets, "triggerer")
+FIND_UNCOPIED = Call("POST", "/execution/streams/dead-letters", FindUncopied, UncopiedPage, "triggerer")
+RECORD_COPIES = Call(
+    "POST",
+    "/execution/streams/dead-letter-copies",
+    RecordCopies,
+    NOTHING,
+    "triggerer",
+    "Copies up to a number that is passed change nothing.",
+)
 
 GET_LOG_HEAD = Call("GET", "/execution/events/head", NOTHING, LogHead, "any job")
 WAIT_FOR_EVENTS = Call("GET", "/execution/events/wait", NOTHING, LogPosition, "any job")

@@ -51,6 +51,13 @@ Unknown names are ignored and missing ones are 0, so that triggerers of another 
 """
 
 
+class CopyReport(WireModel):
+    """The copies of a stream's dead letters: their target at the broker, and why the last attempt failed, until one succeeds."""
+
+    target: str
+    error: str | None = None
+
+
 class StreamReport(WireModel):
     """One shared stream: its counters since the job started, and its state now.
 
@@ -58,7 +65,7 @@ class StreamReport(WireModel):
     or null if the upstream does not report their number. `lanes` has at most 100 of the `lanes_open` lanes,
     those furthest behind first. The `error` of a lane says why its last advance failed, until one succeeds, or why the lane cannot be read.
     `left_behind` tasks in the upstream's code still run although they were cancelled. `lanes_retrying` lanes wait, for one trigger each,
-    for a retry of a raw event; `retrying` are at most 5 of these, the first due first.
+    for a retry of a raw event; `retrying` are at most 5 of these, the first due first. `copies` is null if dead letters are not copied.
     """
 
     stream: str
@@ -75,3 +82,4 @@ class StreamReport(WireModel):
     left_behind: int = 0
     lanes_retrying: int = 0
     retrying: list[RetryReport] = []
+    copies: CopyReport | None = None

@@ -84,11 +84,16 @@ class StreamStatus(StreamReport):
     `recorded` counts raw events as `headrace audit` does, durably: those read and accounted for. For a stream with receipts,
     `counters.advanced` equals `recorded`, and `counters.read` is `recorded` plus the raw events that its job is processing.
     `lag` is how far the reported lanes are behind their ends, in the upstream's own positions, or None if it reports no ends.
+    `copied` dead letters are copied to the broker, which permanently rejected `rejected_copies`. Up to 10,000 `uncopied` ones wait. These
+    numbers are null if dead letters were never copied.
     """
 
     job_id: int
     recorded: int = 0
     lag: int | None = None
+    copied: int | None = None
+    rejected_copies: int | None = None
+    uncopied: int | None = None
 
 
 class BacklogStatus(WireModel):
@@ -174,7 +179,10 @@ class EventDetail(EventSummary, OptionalEventFields):
 
 
 class DeadLetterSummary(WireModel):
-    """One dead letter: its origin and the reason. Calls accept `short` in place of its id."""
+    """One dead letter: its origin and the reason. Calls accept `short` in place of its id.
+
+    `not_copied` is the reason why the broker rejected its copy, or null.
+    """
 
     id: str
     short: str = ""
@@ -187,6 +195,7 @@ class DeadLetterSummary(WireModel):
     attempts: int
     received: Timestamp
     state: DeadLetterState = "open"
+    not_copied: str | None = None
 
 
 class DeadLetterDetail(DeadLetterSummary):

@@ -31,6 +31,8 @@ class UpstreamLane(WireModel):
 class UpstreamStatus(WireModel):
     """One upstream: the stream that the `triggers` of these projects share.
 
+    Copies of its dead letters go to `dead_letter_target`, or nowhere if that is null. `uncopied` dead letters (up to 10,000) wait for it.
+
     `kind` is the first part of its name, such as `kafka`, or null for one that is not built in. `job_id` is the triggerer that reads it.
     If there is none, `unread_because` says why. `state` is that of its last report: `polling`, `paused`, `stopped` and others, or
     `starting` before the triggerer's first report, and `silent` if the triggerer sends no heartbeats.
@@ -54,6 +56,8 @@ class UpstreamStatus(WireModel):
     lanes_open: int = 0
     lanes_recorded: int = 0
     lanes: list[UpstreamLane] = []
+    dead_letter_target: str | None = None
+    uncopied: int | None = None
     problems: list[str] = []
 
 

@@ -33,6 +33,12 @@ def test_an_upstream_is_restored_from_its_serialized_form(start: Any) -> None:
         ({"start": {"orders": {0: -5}}}, "not an offset"),
         ({"start": {"orders": 5}}, "Invalid start"),
         ({"decode": "avro"}, "Invalid decode"),
+        ({"dead_letter_topic": "a b"}, "Invalid topic 'a b'"),
+        ({"dead_letter_topic": ""}, "Invalid topic ''"),
+        ({"dead_letter_topic": 5}, "Invalid dead_letter_topic 5"),
+        ({"dead_letter_topic": "^dead"}, "is not the name of one topic"),
+        ({"dead_letter_topic": "orders"}, "is one of the topics that are read: 'orders'"),
+        ({"topics": ["x", "^orders.*"], "dead_letter_topic": "orders.dead"}, r"is one of the topics that are read: '\^orders\.\*'"),
         ({"shards": 0}, "Invalid shards 0"),
         ({"shards": 257}, "Invalid shards 257"),
         ({"shards": "4"}, "Invalid shards '4'"),
@@ -71,3 +77,11 @@ def test_all_shards_together_have_no_producer() -> None:
     with pytest.raises(UpstreamError, match="is read in 4 shards") as error:
         Kafka("orders", group="shop", shards=4).producer()
     assert "split()" in str(error.value.hint)
+
+
+def test_the_dead_letter_topic_is_not_part_of_the_stream_key_and_each_shard_has_it() -> None:
+    upstream = Kafka("orders", group="shop", dead_letter_topic="orders.dead", shards=2)
+    assert upstream.stream_key() == Kafka("orders", group="shop").stream_key()
+    assert [part.dead_letter_target for part in upstream.split()] == ["topic orders.dead"] * 2
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "topic orders.dead"
+    assert Kafka("orders", group="shop").dead_letter_target is None

@@ -27,11 +27,20 @@ def _create_dead_letters() -> None:
         *bigint("received"),
         *text("state", default="open"),
         *bigint("acted", null=True),
+        *bigint("number"),
+        *text("not_copied", null=True),
         sa.PrimaryKeyConstraint("id", name="pk_dead_letters"),
     )
     op.create_index("ix_dead_letters_received", "dead_letters", ["received"])
     op.create_index("ix_dead_letters_state_acted", "dead_letters", ["state", "acted"])
     op.create_index("ix_dead_letters_stream_lane_position", "dead_letters", ["stream", "lane", "position"])
+    op.create_index("ix_dead_letters_stream_number", "dead_letters", ["stream", "number"])
+    op.create_table(
+        "dead_letter_copies",
+        *text("stream"),
+        *bigint("through", "copied", "rejected"),
+        sa.PrimaryKeyConstraint("stream", name="pk_dead_letter_copies"),
+    )
     op.create_table(
         "dead_letter_texts",
         *text("dead_letter_id"),

@@ -1,0 +1,1 @@
+"""Senders of copies of dead letters, one module for each broker."""
