@@ -99,6 +99,17 @@ async def test_all_items_are_stored_and_confirmed_once_despite_any_errors(seed: 
     assert {letter.position for letter in api.letters.values()} == poison == ledger.rejected, f"seed {seed}"
 
 
+async def test_the_stream_of_each_stored_dead_letter_is_reported() -> None:
+    outbox, ledger, streams = Outbox(), Ledger(range(3)), list[str]()
+    for number, payload in enumerate(("{}", "poison", "{}")):
+        outbox.put(item(number, payload))
+    task = asyncio.create_task(Uploader(FlakyApi(0, trouble=0.0), outbox, ledger, epochs, streams.append).run())
+    await ledger.done.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    assert streams == ["u"]
+
+
 async def test_items_added_during_a_batch_share_the_next_batch() -> None:
     api = FlakyApi(0, trouble=0.0)
     outbox, ledger = Outbox(), Ledger(range(100))
