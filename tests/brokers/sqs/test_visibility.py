@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.sources.sqs import receiver
+from headrace.sources.leases import receiver
 from headrace.testing.contract.reading import opened, reading
 from support.sources.reading import numbers, until_in_thread
 from support.sources.sqs import VISIBILITY_SECONDS, MakeQueue, SqsQueue

@@ -13,10 +13,10 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError, MalformedEvent
+from headrace.sources.leases.leases import Part
 from headrace.sources.objects.bucket import Bucket, Missing
 from headrace.sources.objects.location import Selection, StoredObject
 from headrace.sources.objects.tracker import TrackedObject, Tracker
-from headrace.sources.sqs.leases import Part
 from headrace.sources.sqs.producer import SqsProducer
 from headrace.triggers.raw_event import Message
 

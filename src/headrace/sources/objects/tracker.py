@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from headrace.sources.leases.leases import Part
 from headrace.sources.objects.digests import DigestSet
 from headrace.sources.objects.location import StoredObject
 from headrace.sources.objects.state import OpenEntry
-from headrace.sources.sqs.leases import Part
 
 MAX_ENDED_LANES: Final = 1_000
 """Finished lanes whose last position is known."""

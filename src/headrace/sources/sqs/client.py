@@ -13,7 +13,8 @@ import structlog
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError
 from headrace.sources.aws.client import Service, open_client
-from headrace.sources.sqs.leases import Lease
+from headrace.sources.leases.leases import Lease
+from headrace.sources.leases.service import Failures
 from headrace.sources.sqs.service_errors import REJECTED, described, failure_text, is_receipt_invalid
 
 SERVICE: Final = Service(
@@ -33,9 +34,6 @@ MAX_REQUESTS: Final = 40
 MIN_RECEIVE_COUNT: Final = 10
 
 log = structlog.get_logger(__name__)
-
-Failures = dict[Lease, Mapping[str, Any]]
-"""The messages that a request failed for, as the service describes it: `Code`, `Message`, `SenderFault`."""
 
 
 class SqsClient:
@@ -74,14 +72,14 @@ class SqsClient:
     async def delete(self, leases: Sequence[Lease]) -> Failures:
         """Delete up to MAX_MESSAGES messages."""
         entries = [{"Id": str(number), "ReceiptHandle": lease.receipt} for number, lease in enumerate(leases)]
-        answer = await self._request("The messages cannot be deleted", self._client.delete_message_batch, Entries=entries)
-        return _failures(leases, answer)
+        what = "The messages cannot be deleted"
+        return _failures(what, leases, await self._request(what, self._client.delete_message_batch, Entries=entries))
 
     async def set_visibility(self, leases: Sequence[Lease], seconds: int) -> Failures:
         """Set the visibility timeout of up to MAX_MESSAGES messages."""
         entries = [{"Id": str(number), "ReceiptHandle": lease.receipt, "VisibilityTimeout": seconds} for number, lease in enumerate(leases)]
-        answer = await self._request("The visibility timeouts cannot be set", self._client.change_message_visibility_batch, Entries=entries)
-        return _failures(leases, answer)
+        what = "The visibility timeouts cannot be set"
+        return _failures(what, leases, await self._request(what, self._client.change_message_visibility_batch, Entries=entries))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -129,18 +127,13 @@ def _max_receive_count(answer: Mapping[str, Any]) -> int | None:
         return None
 
 
-def _failures(leases: Sequence[Lease], answer: Mapping[str, Any]) -> Failures:
-    return {leases[int(failure["Id"])]: failure for failure in answer.get("Failed", ())}
+def _failures(what: str, leases: Sequence[Lease], answer: Mapping[str, Any]) -> Failures:
+    return {leases[int(failure["Id"])]: _failure(what, failure) for failure in answer.get("Failed", ())}
 
 
-def retriable(what: str, failure: Mapping[str, Any]) -> HeadraceError | None:
-    """Return the error of one message's failure if the same request may succeed later, else None."""
-    return None if is_receipt_invalid(failure) else described(what, _Failed(failure))
-
-
-def batches(leases: Sequence[Lease]) -> list[Sequence[Lease]]:
-    """Return the leases in parts of up to MAX_MESSAGES."""
-    return [leases[start : start + MAX_MESSAGES] for start in range(0, len(leases), MAX_MESSAGES)]
+def _failure(what: str, failure: Mapping[str, Any]) -> HeadraceError | str:
+    """Return the error of one message's failure if the same request may succeed later, else the reason."""
+    return failure_text(failure) if is_receipt_invalid(failure) else described(what, _Failed(failure))
 
 
 class _Failed(Exception):

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+from zlib import crc32
 
-from headrace.core.ledger.outcome import AdvanceItem
-from headrace.errors import StreamError
-from headrace.sources.sqs.client import SqsClient
-from headrace.sources.sqs.deletes import Deletes
-from headrace.sources.sqs.leases import Leases, Part
-from headrace.sources.sqs.receiver import PollSettings, Receiver
-from headrace.sources.sqs.visibility import VisibilityTimeouts
-from headrace.triggers.raw_event import Message
+from headrace.sources.leases.leases import Lease
+from headrace.sources.leases.producer import LeaseProducer
+from headrace.sources.leases.service import Answer, Failures, LeaseService, LeaseSettings, Received
+from headrace.sources.sqs.client import MAX_MESSAGES, SqsClient
+from headrace.sources.sqs.envelopes import Decoding
+from headrace.sources.sqs.message import group_of, raw_events
 from headrace.triggers.secrets import aget_connection
-from headrace.triggers.upstream import SharedStreamProducer
+
+
+class PollSettings(NamedTuple):
+    """How a queue is polled. `lanes` is the number of lanes of a FIFO queue, or None for one per group."""
+
+    queue: str
+    decoding: Sequence[Decoding]
+    visibility: int
+    wait: int
+    lanes: int | None
+
+    @property
+    def is_fifo(self) -> bool:
+        """Whether the queue is a FIFO queue."""
+        return self.queue.endswith(".fifo")
 
 
 class QueueDescription(NamedTuple):
@@ -26,98 +40,59 @@ class QueueDescription(NamedTuple):
     polls: PollSettings
 
 
-class _Opened(NamedTuple):
-    """The parts of an open stream."""
+class SqsService:
+    """One queue as a lease service: visibility timeouts are leases, deletions are acknowledgements."""
 
-    client: SqsClient
-    leases: Leases
-    receiver: Receiver
-    deletes: Deletes
-    timeouts: VisibilityTimeouts
-    extensions: asyncio.Task[None]
+    max_messages: Final = MAX_MESSAGES
 
+    def __init__(self, client: SqsClient, settings: PollSettings) -> None:
+        self._client = client
+        self._settings = settings
 
-class SqsProducer(SharedStreamProducer):
-    """The producer of an `SQS` upstream: yields `Message`s. `advance` deletes messages of which all records are answered.
+    def poll(self) -> Callable[[], Awaitable[Answer]]:
+        """Return the request of one long poll."""
+        # With the same id, a FIFO queue repeats an answer that was lost on its way.
+        return partial(self._poll, uuid4().hex if self._settings.is_fifo else None)
 
-    A failed message is not deleted, nor any later one of its group in a FIFO queue. They come again when their visibility timeout ends, or
-    when the upstream is opened next.
-    """
+    async def acknowledge(self, leases: Sequence[Lease]) -> Failures:
+        """Delete messages."""
+        return await self._client.delete(leases)
 
-    def __init__(self, description: QueueDescription) -> None:
-        self._description = description
-        self._problems: dict[str, str] = {}
-        self._opened: _Opened | None = None
-
-    async def open_stream(self) -> AsyncIterator[tuple[Message, Part]]:
-        """Look up the queue and yield the records of its messages without end.
-
-        Raises:
-            UpstreamError: The connection, the queue or a permission is missing, or the client library is.
-            StreamError: The service does not answer.
-        """
-        receiver = (await self._open()).receiver
-        try:
-            while True:
-                yield await receiver.next()
-        finally:
-            receiver.stop()
-
-    async def _open(self) -> _Opened:
-        polls = self._description.polls
-        connection = await aget_connection(self._description.connection)
-        client = await SqsClient.open(connection, polls.queue, self._description.account, polls.wait)
-        leases = Leases(polls.visibility, is_fifo=polls.is_fifo)
-        deletes = Deletes(client, leases)
-        timeouts = VisibilityTimeouts(client, leases, polls.visibility, self._problems)
-        receiver = Receiver(client, leases, deletes, polls, self._problems)
-        extensions = asyncio.create_task(timeouts.run(), name="headrace visibility timeouts")
-        extensions.add_done_callback(lambda task: _report(task, receiver))
-        self._opened = _Opened(client, leases, receiver, deletes, timeouts, extensions)
-        receiver.start()
-        return self._opened
-
-    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Delete the answered messages of the batch, together with those of other lanes that wait.
-
-        Raises:
-            StreamError: The service does not answer, or refused some messages for now.
-            UpstreamError: The credentials or permissions do not allow it.
-        """
-        opened = self._opened
-        if opened is None:
-            raise StreamError("The reading of SQS has not begun.")
-        await opened.deletes.delete(opened.leases.answer(batch))
-
-    def get_advance_lane(self, broker_payload: Part) -> Hashable:
-        """Return the message group, or the name of a standard queue."""
-        return broker_payload.lease.lane
-
-    def get_errors(self) -> Mapping[str, str]:
-        """Return why the queue cannot be read or its messages cannot be held now."""
-        return dict(self._problems)
+    async def set_lease(self, leases: Sequence[Lease], seconds: int) -> Failures:
+        """Set the visibility timeout of messages."""
+        return await self._client.set_visibility(leases, seconds)
 
     async def aclose(self) -> None:
-        """Wait for the end of the running polls, then make all messages visible that were not deleted."""
-        opened = self._opened
-        if opened is None:
-            return
-        try:
-            await opened.receiver.aclose()
-            await opened.deletes.aclose()
-            await _end(opened.extensions)
-            await opened.timeouts.release()
-        finally:
-            opened.extensions.cancel()
-            await opened.client.aclose()
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _poll(self, attempt_id: str | None) -> Answer:
+        messages = await self._client.receive(self._settings.visibility, self._settings.wait, attempt_id)
+        return Answer([self._received(message) for message in messages], len(messages) == MAX_MESSAGES)
+
+    def _received(self, message: Mapping[str, Any]) -> Received:
+        group = group_of(message) if self._settings.is_fifo else None
+        lane = self._lane(group)
+        events = raw_events(message, lane, self._settings.decoding)
+        return Received(message["MessageId"], message["ReceiptHandle"], group, lane, events)
+
+    def _lane(self, group: str | None) -> str:
+        """Return the lane of a message group, or the only lane of a standard queue."""
+        settings = self._settings
+        if group is None:
+            return settings.queue
+        return group if settings.lanes is None else f"{settings.queue}/{crc32(group.encode()) % settings.lanes}"
 
 
-def _report(task: asyncio.Task[None], receiver: Receiver) -> None:
-    """End the stream if the task that extends its leases has failed."""
-    if not task.cancelled() and isinstance(error := task.exception(), Exception):
-        receiver.fail(error)
+class SqsProducer(LeaseProducer):
+    """The producer of an `SQS` upstream. A lane is a message group, or a standard queue."""
 
+    def __init__(self, description: QueueDescription) -> None:
+        super().__init__()
+        self._description = description
 
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    async def connect(self) -> tuple[LeaseService, LeaseSettings]:
+        """Look up the queue. Raises as `open_stream` does."""
+        connection, account, polls = self._description
+        client = await SqsClient.open(await aget_connection(connection), polls.queue, account, polls.wait)
+        return SqsService(client, polls), LeaseSettings(polls.queue, polls.visibility, polls.visibility, polls.wait, polls.is_fifo)

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from headrace.errors import UpstreamError
 from headrace.sources.sqs.envelopes import Decoding, check_decoding
-from headrace.sources.sqs.producer import QueueDescription, SqsProducer
-from headrace.sources.sqs.receiver import PollSettings
+from headrace.sources.sqs.producer import PollSettings, QueueDescription, SqsProducer
 from headrace.triggers.upstream import Upstream
 
 MAX_NAME_CHARS: Final = 80

@@ -1,10 +1,10 @@
-"""The messages that a reader holds: their receipts, their visibility timeouts, and which of them are answered. No clock, no I/O.
+"""The messages that a reader holds: their receipts, the ends of their leases, and which of them are answered. No clock, no I/O.
 
-A message is *held* from its receipt until its deletion is confirmed. A held message that is received again, because its timeout has passed,
-keeps its lease and gets the new receipt, so that no message is delivered twice in one opening.
+A message is *held* from its receipt until its acknowledgement is confirmed. A held message that is received again, because its lease has
+ended, keeps its place and gets the new receipt, so that no message is delivered twice in one opening.
 
-A failed message is *abandoned*: it is neither deleted nor extended. In a FIFO queue all later held messages of its group are abandoned
-with it. They become visible by themselves, in their order, since a queue delivers no message of a group before an earlier one.
+A failed message is *abandoned*: it is neither acknowledged nor extended. If the queue is ordered, all later held messages of its group are
+abandoned with it. They come again by themselves, in their order, since a queue delivers no message of a group before an earlier one.
 """
 
 from __future__ import annotations
@@ -16,25 +16,30 @@ from typing import Final, NamedTuple
 from headrace.core.ledger.outcome import AdvanceItem
 
 MAX_FINISHED_IDS: Final = 100_000
-"""Ids of answered messages that SQS did not delete since their receipt was too old. They are deleted when they come again."""
+"""Ids of answered messages whose receipt was too old. They are acknowledged when they come again."""
 
 
 class Lease:
-    """One held message. `until` is the time at which it becomes visible to other readers."""
+    """One held message. Its lease of `seconds` ends at `until`."""
 
-    __slots__ = ("group", "id", "is_held", "is_lost", "lane", "open_parts", "order", "receipt", "until")
+    __slots__ = ("group", "id", "is_held", "is_lost", "lane", "open_parts", "order", "receipt", "seconds", "until")
 
-    def __init__(self, id: str, receipt: str, group: str | None, lane: str, parts: int, order: int, until: float) -> None:
+    def __init__(self, id: str, receipt: str, group: str | None, lane: str, parts: int, order: int) -> None:
         self.id = id
         self.receipt = receipt
         self.group = group
         self.lane = lane
         self.order = order
-        self.until = until
+        self.seconds = 0.0
+        self.until = 0.0
         self.open_parts = set(range(parts))
         self.is_held = True
         self.is_lost = False
-        """Whether SQS refused to extend it: another reader may receive it."""
+        """Whether the service refused to extend it: another reader may receive it."""
+
+    def set(self, seconds: float, now: float) -> None:
+        """Record that the lease ends `seconds` after `now`."""
+        self.seconds, self.until = seconds, now + seconds
 
 
 class Part(NamedTuple):
@@ -45,11 +50,12 @@ class Part(NamedTuple):
 
 
 class Leases:
-    """The leases of one opening. `visibility` is the timeout in seconds; all times are those of one monotonic clock."""
+    """The leases of one opening. `first` and `extended` are their seconds at receipt and later. All times are those of one clock."""
 
-    def __init__(self, visibility: float, *, is_fifo: bool) -> None:
-        self._visibility = visibility
-        self._is_fifo = is_fifo
+    def __init__(self, first: float, extended: float, *, is_ordered: bool) -> None:
+        self._first = first
+        self._extended = extended
+        self._is_ordered = is_ordered
         self._held: dict[str, Lease] = {}
         self._abandoned: dict[str, Lease] = {}
         self._finished: OrderedDict[str, None] = OrderedDict()
@@ -64,22 +70,24 @@ class Leases:
     def receive(self, id: str, receipt: str, group: str | None, lane: str, parts: int, now: float) -> Lease | None:
         """Return the lease of a received message, or None if it is held already.
 
-        A message that was answered before has a lease without open parts: it must only be deleted.
+        A message that was answered before has a lease without open parts: it must only be acknowledged.
         """
         lease = self._held.get(id)
         if lease is not None:
-            lease.receipt, lease.until, lease.is_lost = receipt, now + self._visibility, False
+            lease.receipt, lease.is_lost = receipt, False
+            lease.set(self._first, now)
             return None
         self._abandoned.pop(id, None)
         if id in self._finished:
             del self._finished[id]
             parts = 0
         self._received += 1
-        lease = self._held[id] = Lease(id, receipt, group, lane, parts, self._received, now + self._visibility)
+        lease = self._held[id] = Lease(id, receipt, group, lane, parts, self._received)
+        lease.set(self._first, now)
         return lease
 
     def answer(self, batch: Iterable[AdvanceItem]) -> list[Lease]:
-        """Record answers, in their order. Return the held messages of the batch that are answered completely and must be deleted."""
+        """Record answers, in their order. Return the held messages of the batch that are answered completely."""
         leases: dict[Lease, None] = {}
         for (lease, number), outcome in batch:
             if not lease.is_held:
@@ -91,31 +99,30 @@ class Leases:
             leases[lease] = None
         return [lease for lease in leases if lease.is_held and not lease.open_parts]
 
-    def delete(self, lease: Lease) -> None:
-        """Record that SQS has deleted the message."""
+    def drop(self, lease: Lease) -> None:
+        """Record that the message is acknowledged."""
         self._drop(lease)
 
     def finish(self, lease: Lease) -> None:
-        """Record that SQS does not delete the message with this receipt: it is deleted when it comes again."""
+        """Record that the message is not acknowledged with this receipt: it is when it comes again."""
         self._drop(lease)
         self._finished[lease.id] = None
         while len(self._finished) > MAX_FINISHED_IDS:
             self._finished.popitem(last=False)
 
     def abandon(self, lease: Lease) -> None:
-        """Record that the message is neither deleted nor extended."""
+        """Record that the message is neither acknowledged nor extended."""
         if lease.is_held:
             self._abandon(lease)
 
     def due(self, now: float) -> list[Lease]:
-        """Return the leases of which half the timeout has passed."""
-        limit = now + self._visibility / 2
+        """Return the leases of which half the time has passed."""
         self._abandoned = {id: lease for id, lease in self._abandoned.items() if lease.until > now}
-        return [lease for lease in self._held.values() if lease.until <= limit and not lease.is_lost]
+        return [lease for lease in self._held.values() if lease.until - now <= lease.seconds / 2 and not lease.is_lost]
 
     def extend(self, lease: Lease, now: float) -> None:
-        """Record that SQS has extended the lease at `now`."""
-        lease.until = now + self._visibility
+        """Record that the lease was extended at `now`."""
+        lease.set(self._extended, now)
 
     def to_release(self, now: float) -> list[list[Lease]]:
         """Return all leases that have not ended, in steps to be released one after the other.
@@ -123,7 +130,7 @@ class Leases:
         The first message of each group is in the last step, so that the next reader receives no later message before it.
         """
         leases = [lease for lease in (*self._abandoned.values(), *self._held.values()) if lease.until > now and not lease.is_lost]
-        if not self._is_fifo:
+        if not self._is_ordered:
             return [leases]
         leases.sort(key=_order)
         first: dict[Hashable, Lease] = {}
@@ -134,7 +141,7 @@ class Leases:
 
     def _abandon(self, lease: Lease) -> None:
         later: Sequence[Lease] = (lease,)
-        if self._is_fifo:
+        if self._is_ordered:
             later = [one for one in self._held.values() if one.group == lease.group and one.order >= lease.order]
         for one in later:
             self._drop(one)

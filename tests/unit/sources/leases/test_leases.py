@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.sources.sqs import leases as module
-from headrace.sources.sqs.leases import Lease, Leases, Part
+from headrace.sources.leases import leases as module
+from headrace.sources.leases.leases import Lease, Leases, Part
 
 ACKED = AdvanceOutcome(1, 0)
 FAILED = AdvanceOutcome(0, 1)
@@ -21,24 +21,24 @@ def items(parts: Sequence[tuple[Lease, int]], outcome: AdvanceOutcome = ACKED) -
 
 
 def test_a_message_is_deleted_when_all_its_records_are_answered() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     lease = received(leases, "m", parts=3)
     assert leases.answer(items([(lease, 0), (lease, 2)])) == []
     assert leases.answer(items([(lease, 1)])) == [lease]
 
 
 def test_a_repeated_answer_names_the_message_until_it_is_deleted() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     lease = received(leases, "m")
     assert leases.answer(items([(lease, 0)])) == [lease]
     assert leases.answer(items([(lease, 0)])) == [lease]
-    leases.delete(lease)
+    leases.drop(lease)
     assert leases.answer(items([(lease, 0)])) == []
     assert len(leases) == 0
 
 
 def test_a_message_with_one_failed_record_is_not_deleted() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     lease = received(leases, "m", parts=2)
     assert leases.answer([*items([(lease, 0)]), *items([(lease, 1)], FAILED)]) == []
     assert leases.answer(items([(lease, 0), (lease, 1)])) == []
@@ -46,7 +46,7 @@ def test_a_message_with_one_failed_record_is_not_deleted() -> None:
 
 
 def test_a_held_message_that_comes_again_keeps_its_lease_and_gets_the_new_receipt() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     lease = received(leases, "m")
     lease.is_lost = True
     assert leases.receive("m", "new", None, "q", 1, 40.0) is None
@@ -54,13 +54,13 @@ def test_a_held_message_that_comes_again_keeps_its_lease_and_gets_the_new_receip
 
 
 def test_a_failed_message_of_a_standard_queue_leaves_the_others() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     first, second, third = (received(leases, id) for id in "abc")
     assert leases.answer([*items([(first, 0)]), *items([(second, 0)], FAILED), *items([(third, 0)])]) == [first, third]
 
 
 def test_a_failed_message_of_a_fifo_queue_keeps_all_later_ones_of_its_group() -> None:
-    leases = Leases(30, is_fifo=True)
+    leases = Leases(30, 30, is_ordered=True)
     first, failed, later, other = (received(leases, id, group) for id, group in (("a", "x"), ("b", "x"), ("c", "x"), ("d", "y")))
     assert leases.answer([*items([(first, 0)]), *items([(failed, 0)], FAILED), *items([(later, 0)])]) == [first]
     assert leases.answer(items([(other, 0)])) == [other]
@@ -70,7 +70,7 @@ def test_a_failed_message_of_a_fifo_queue_keeps_all_later_ones_of_its_group() ->
 
 
 def test_leases_are_due_at_half_time_unless_they_are_lost() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     early, late = received(leases, "a"), received(leases, "b", now=10.0)
     assert leases.due(14.9) == []
     assert leases.due(15.0) == [early]
@@ -81,16 +81,16 @@ def test_leases_are_due_at_half_time_unless_they_are_lost() -> None:
 
 
 def test_an_answered_message_that_was_not_deleted_is_only_to_be_deleted_when_it_comes_again() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     lease = received(leases, "m", parts=2)
     leases.finish(lease)
     assert received(leases, "m", parts=2, now=31.0).open_parts == set()
-    leases.delete(next(iter(leases)))
+    leases.drop(next(iter(leases)))
     assert received(leases, "m", parts=2, now=62.0).open_parts == {0, 1}
 
 
 def test_the_ids_of_answered_messages_are_bounded() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     for number in range(module.MAX_FINISHED_IDS + 1):
         leases.finish(received(leases, str(number)))
     assert received(leases, "0").open_parts == {0}
@@ -98,7 +98,7 @@ def test_the_ids_of_answered_messages_are_bounded() -> None:
 
 
 def test_the_first_message_of_each_group_is_released_last() -> None:
-    leases = Leases(30, is_fifo=True)
+    leases = Leases(30, 30, is_ordered=True)
     held = [received(leases, f"{group}{number}", group) for number in range(3) for group in "xy"]
     leases.answer(items([(held[0], 0)], FAILED))
     later, first = leases.to_release(1.0)
@@ -107,7 +107,7 @@ def test_the_first_message_of_each_group_is_released_last() -> None:
 
 
 def test_leases_that_have_ended_are_not_released() -> None:
-    leases = Leases(30, is_fifo=False)
+    leases = Leases(30, 30, is_ordered=False)
     received(leases, "a")
     lost, failed = received(leases, "b", now=10.0), received(leases, "c", now=10.0)
     lost.is_lost = True

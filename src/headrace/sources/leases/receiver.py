@@ -1,7 +1,7 @@
 """Long polls of one queue: one while there is little to read, several while each answer is full.
 
-A long poll is never cancelled while it can still receive: SQS would deliver a message to the closed connection, and to no
-other reader before its visibility timeout ends. `stop` lets the running polls end, which takes up to their wait.
+A long poll is never cancelled while it can still receive: the service would deliver a message to the closed connection, and
+to no other reader before its lease ends. `stop` lets the running polls end, which takes up to their wait.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
-from uuid import uuid4
-from zlib import crc32
+from typing import Final
 
 import structlog
 
 from headrace.errors import StreamError
-from headrace.sources.sqs.client import MAX_MESSAGES, SqsClient
-from headrace.sources.sqs.deletes import Deletes
-from headrace.sources.sqs.envelopes import Decoding
-from headrace.sources.sqs.leases import Leases, Part
-from headrace.sources.sqs.message import group_of, raw_events
+from headrace.sources.leases.acknowledgements import Acknowledgements
+from headrace.sources.leases.leases import Leases, Part
+from headrace.sources.leases.service import Answer, LeaseService, LeaseSettings, Received
 from headrace.triggers.raw_event import Message
 
 MAX_POLLS: Final = 8
@@ -37,30 +33,18 @@ PROBLEM: Final = "queue"
 log = structlog.get_logger(__name__)
 
 Item = tuple[Message, Part]
-
-
-class PollSettings(NamedTuple):
-    """How a queue is polled. `lanes` is the number of lanes of a FIFO queue, or None for one per group."""
-
-    queue: str
-    decoding: Sequence[Decoding]
-    visibility: int
-    wait: int
-    lanes: int | None
-
-    @property
-    def is_fifo(self) -> bool:
-        """Whether the queue is a FIFO queue."""
-        return self.queue.endswith(".fifo")
+NOTHING: Final = Answer((), is_full=False)
 
 
 class Receiver:
     """Polls the queue from `start` to `stop`. `problems` names what cannot be read now."""
 
-    def __init__(self, client: SqsClient, leases: Leases, deletes: Deletes, settings: PollSettings, problems: dict[str, str]) -> None:
-        self._client = client
+    def __init__(
+        self, service: LeaseService, leases: Leases, acknowledgements: Acknowledgements, settings: LeaseSettings, problems: dict[str, str]
+    ) -> None:
+        self._service = service
         self._leases = leases
-        self._deletes = deletes
+        self._acknowledgements = acknowledgements
         self._settings = settings
         self._problems = problems
         self._buffer: deque[Item] = deque()
@@ -104,7 +88,7 @@ class Receiver:
         """Wait until the running polls have ended."""
         self.stop()
         if self._polls:
-            _, late = await asyncio.wait(self._polls, timeout=self._settings.wait + CLOSE_SECONDS)
+            _, late = await asyncio.wait(self._polls, timeout=self._settings.poll_seconds + CLOSE_SECONDS)
             for task in late:
                 task.cancel()
             if late:
@@ -126,68 +110,55 @@ class Receiver:
             await self._room.wait()
             if self._stopped.is_set():
                 return
-            messages = await self._receive(is_first=is_first)
+            messages, is_full = await self._receive(is_first=is_first)
             if messages:
                 self._take(messages)
-            is_full = len(messages) == MAX_MESSAGES
             if is_full and len(self._polls) < MAX_POLLS and not self._stopped.is_set():
                 self._add_poll(is_first=False)
             if not is_full and not is_first:
                 return
 
-    async def _receive(self, *, is_first: bool) -> Sequence[Mapping[str, Any]]:
+    async def _receive(self, *, is_first: bool) -> Answer:
         """Return the answer of one poll. While the service does not answer, name the error; the first poll repeats, with growing pauses."""
-        settings, attempt = self._settings, 0
-        # With the same id, a FIFO queue repeats an answer that was lost on its way.
-        attempt_id = uuid4().hex if settings.is_fifo else None
+        settings, attempt, request = self._settings, 0, self._service.poll()
         while True:
             try:
-                messages = await self._client.receive(settings.visibility, settings.wait, attempt_id)
+                answer = await request()
             except StreamError as error:
                 if PROBLEM not in self._problems:
                     log.warning("queue not read", queue=settings.queue, error=str(error))
                 self._problems[PROBLEM] = str(error)
                 if not is_first:
-                    return ()
+                    return NOTHING
             else:
                 if self._problems.pop(PROBLEM, None) is not None:
                     log.info("queue read again", queue=settings.queue)
-                return messages
+                return answer
             attempt += 1
             pause = min(MAX_RETRY_SECONDS, 0.1 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopped.wait()
             if self._stopped.is_set():
-                return ()
+                return NOTHING
 
-    def _take(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        settings, now = self._settings, time.monotonic()
+    def _take(self, messages: Sequence[Received]) -> None:
+        now = time.monotonic()
         finished = []
         for message in messages:
-            group = group_of(message) if settings.is_fifo else None
-            lane = self._lane(group)
-            events = raw_events(message, lane, settings.decoding)
-            lease = self._leases.receive(message["MessageId"], message["ReceiptHandle"], group, lane, len(events), now)
+            lease = self._leases.receive(message.id, message.receipt, message.group, message.lane, len(message.events), now)
             if lease is None:
                 continue
             if not lease.open_parts:
                 finished.append(lease)
                 continue
-            for number, event in enumerate(events):
+            for number, event in enumerate(message.events):
                 self._buffer.append((event, Part(lease, number)))
                 self._size += len(event.data)
         if finished:
-            self._deletes.delete_soon(finished)
+            self._acknowledgements.acknowledge_soon(finished)
         if len(self._buffer) >= MAX_BUFFERED_RECORDS or self._size >= MAX_BUFFERED_BYTES:
             self._room.clear()
         if self._stopped.is_set():
             self._room.set()
         self._arrived.set()
-
-    def _lane(self, group: str | None) -> str:
-        """Return the lane of a message group, or the only lane of a standard queue."""
-        settings = self._settings
-        if group is None:
-            return settings.queue
-        return group if settings.lanes is None else f"{settings.queue}/{crc32(group.encode()) % settings.lanes}"

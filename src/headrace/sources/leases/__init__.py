@@ -1,0 +1,1 @@
+"""Readers of queues that lease messages: receive, hold, acknowledge, give back."""
