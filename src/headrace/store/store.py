@@ -17,6 +17,7 @@ from headrace.store.custody.backlog import Backlog
 from headrace.store.custody.dead_letter_copies import DeadLetterCopies
 from headrace.store.custody.receipts import Receipts
 from headrace.store.custody.redrive import DeadLetters
+from headrace.store.custody.seeks import StreamSeeks
 from headrace.store.custody.stream_logs import StreamLogs
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.database import Database
@@ -62,6 +63,7 @@ class Store:
         self.backlog = Backlog(database)
         self.receipts = Receipts(database)
         self.stream_logs = StreamLogs(database)
+        self.stream_seeks = StreamSeeks(database)
         self.dead_letters = DeadLetters(database)
         self.dead_letter_copies = DeadLetterCopies(database)
         self.runs = Runs(database)

@@ -7,9 +7,9 @@ than the log has, means that the database is not the one that the upstream was a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from shlex import quote
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.errors import UpstreamError
 
@@ -22,12 +22,36 @@ class LogMark(NamedTuple):
     receipts: int
 
 
+class LaneMove(NamedTuple):
+    """The position that is read next before and after a seek. `previous` is None if the lane was not read."""
+
+    previous: int | None
+    position: int
+
+
+class StreamSeek(NamedTuple):
+    """A seek that an operator planned: the position to read next in each of these lanes.
+
+    The producer that opens the stream carries it out before it reads these lanes. It awaits `begin` with all lanes that it can move, moves
+    the lanes that `begin` returns to the positions that it returns, and awaits `finish` with their names. If it is killed in between, the
+    next producer does the same. `begin` returns the same positions then.
+    """
+
+    lanes: Mapping[str, int]
+    begin: Callable[[Mapping[str, LaneMove]], Coroutine[Any, Any, Mapping[str, int]]]
+    finish: Callable[[Collection[str]], Coroutine[Any, Any, None]]
+
+
 class LogState(NamedTuple):
-    """The receipts of a stream in an event log. `adopted` is the mark of another log that an operator accepted."""
+    """The receipts of a stream in an event log. `adopted` is the mark of another log that an operator accepted.
+
+    `seek` is planned and not done.
+    """
 
     log: str
     receipts: int
     adopted: LogMark | None = None
+    seek: StreamSeek | None = None
 
 
 class StreamLog:
@@ -43,6 +67,11 @@ class StreamLog:
     def mark(self) -> LogMark:
         """The mark that an upstream may keep with what it is advanced past now."""
         return LogMark(self._state.log, self._stream, self._receipts)
+
+    @property
+    def seek(self) -> StreamSeek | None:
+        """The seek that was planned when the stream was opened, or None."""
+        return self._state.seek
 
     def stored(self) -> None:
         """Count a receipt that the log has stored."""

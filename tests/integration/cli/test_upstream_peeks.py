@@ -14,7 +14,7 @@ from headrace.errors import UsageError
 from headrace.sources.queue.writer import QueueWriter
 from headrace.store.tables.control import jobs
 from headrace.triggers.upstream import SharedStreamProducer
-from headrace.wiring.upstream_peek import find_upstream
+from headrace.wiring.upstreams import find_upstream
 from support.processes.broker_server import connection_variable
 from support.processes.command_line import CommandResult, headrace
 from support.processes.execution_api import Api

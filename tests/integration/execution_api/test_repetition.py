@@ -13,10 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from headrace.core.ledger.subscriber_sets import digest_text, subscriber_set_digest
 from headrace.store.tables.base import metadata
+from headrace.store.tables.custody import stream_seeks
 from headrace.wire.calls import execution as calls
 from headrace.wire.calls.call import Call
 from headrace.wire.control.jobs import JobKind
@@ -128,6 +129,11 @@ EXAMPLES = [
         plain({"stream": "folder", "digest": digest_text(subscriber_set_digest([1])), "joined": [1]}),
     ),
     Example(calls.RECORD_COPIES, plain({"reader": "folder", "stream": "folder", "after": 0, "through": 1, "copied": 1})),
+    Example(
+        calls.BEGIN_SEEK,
+        plain({"stream": "folder", "seek": 1, "lanes": [{"lane": "1", "previous": 3, "position": 7}]}),
+    ),
+    Example(calls.FINISH_SEEK, plain({"stream": "folder", "seek": 1, "lanes": ["0"]})),
     Example(calls.STORE_EVENTS, batch, other=200, foreign=200, stale=True, item=True),
     Example(
         calls.START_TASK_RUN,
@@ -195,6 +201,9 @@ class Scene:
             self.send("POST", "/execution/scopes/main/lease", "owner pipeline", {}),
         ]
         assert [response.status_code for response in done] == [200] * 6, [response.text for response in done]
+        lanes = '[{"lane":"0","position":5,"previous":9,"begun":1},{"lane":"1","position":7}]'
+        seek = {"plan": "0" * 16, "stream": "folder", "state": "planned", "target": "5", "who": "me", "planned": 1, "expires": 2**62}
+        self.api.store.write(lambda connection: connection.execute(insert(stream_seeks).values(**seek, lanes=lanes)))
 
     def send(self, method: str, path: str, who: str, body: Body) -> httpx.Response:
         return self.api.ask(method, path, token=self.tokens[who], json=body)

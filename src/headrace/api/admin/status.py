@@ -9,11 +9,13 @@ from fastapi.responses import StreamingResponse
 
 from headrace.api.admin.live_status import VERSION, LiveStatus
 from headrace.api.admin.metrics import CONTENT_TYPE
+from headrace.api.auth.authentication import Operator
 from headrace.api.http.problems import Refusal
 from headrace.api.routing import route
 from headrace.errors import ResourceError
 from headrace.store import Store
 from headrace.store.control.balancing import UnassignedTriggers
+from headrace.store.custody.seeks import seek_list
 from headrace.store.queries.events import event_detail, event_page, events_of_run
 from headrace.store.queries.pipeline_runs import last_runs, run_called
 from headrace.store.queries.status import schema_revision
@@ -21,6 +23,7 @@ from headrace.store.queries.streams import stream_page, upstream_page
 from headrace.store.queries.triggers import trigger_page
 from headrace.wire.calls import admin as calls
 from headrace.wire.custody.receipts import LogMark, StreamAdopted
+from headrace.wire.custody.seeks import PlanSeek, SeekList
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.status import status as wire
 from headrace.wire.status.upstreams import UpstreamList
@@ -37,7 +40,9 @@ def router_for(store: Store, live: LiveStatus | None = None) -> APIRouter:
     """Return the routes over `store`. `live` is the status that all views share."""
     router = APIRouter(tags=["admin"])
     _add_status(router, live or LiveStatus(store))
-    _add_lists(router, store)
+    unserved = UnassignedTriggers()
+    _add_lists(router, store, unserved)
+    _add_upstreams(router, store, unserved)
     _add_details(router, store)
     _add_health(router, store)
     return router
@@ -61,9 +66,7 @@ def _add_status(router: APIRouter, live: LiveStatus) -> None:
         return Response(await live.metrics(), media_type=CONTENT_TYPE, headers=NO_STORE)
 
 
-def _add_lists(router: APIRouter, store: Store) -> None:
-    unserved = UnassignedTriggers()
-
+def _add_lists(router: APIRouter, store: Store, unserved: UnassignedTriggers) -> None:
     @route(router, calls.LIST_EVENTS)
     def events(
         after: Seq = None, before: Seq = None, limit: Limit = 100, type: str | None = None, subject: str | None = None
@@ -84,17 +87,6 @@ def _add_lists(router: APIRouter, store: Store) -> None:
         with store.reading() as connection:
             return stream_page(connection, after=after, limit=limit)
 
-    @route(router, calls.LIST_UPSTREAMS)
-    def upstreams(after: str | None = None, limit: Limit = 100) -> UpstreamList:
-        """Return the upstreams that projects declare by name, with their readers and their lag. `after` is that of the previous page."""
-        with store.reading() as connection:
-            return upstream_page(connection, unserved(connection), silent=store.now() - store.liveness.threshold, after=after, limit=limit)
-
-    @route(router, calls.ADOPT_STREAM)
-    def adopt(mark: LogMark) -> StreamAdopted:
-        """Continue a stream whose upstream has this mark of another event log, or of one that was lost with its database."""
-        return store.stream_logs.adopt(mark)
-
     @route(router, calls.LIST_RUNS)
     def runs(limit: Limit = 100, pipeline: str | None = None) -> wire.RunList:
         """Return pipeline runs, the newest first; those of one pipeline if it is given."""
@@ -109,6 +101,31 @@ def _add_lists(router: APIRouter, store: Store) -> None:
         if page is None:
             raise _no_run(run_id)
         return page
+
+
+def _add_upstreams(router: APIRouter, store: Store, unserved: UnassignedTriggers) -> None:
+    @route(router, calls.LIST_UPSTREAMS)
+    def upstreams(after: str | None = None, limit: Limit = 100) -> UpstreamList:
+        """Return the upstreams that projects declare by name, with their readers and their lag. `after` is that of the previous page."""
+        with store.reading() as connection:
+            return upstream_page(connection, unserved(connection), silent=store.now() - store.liveness.threshold, after=after, limit=limit)
+
+    @route(router, calls.PLAN_SEEK)
+    def plan_seek(plan: PlanSeek, operator: Operator) -> SeekList:
+        """Plan to move lanes of an upstream. The triggerer that opens its stream next moves them."""
+        who = plan.by or "unnamed" if operator is None else f"{operator} ({plan.by})" if plan.by else operator
+        return store.stream_seeks.plan(plan, who)
+
+    @route(router, calls.LIST_SEEKS)
+    def seeks(plan: str | None = None, limit: Limit = 100) -> SeekList:
+        """Return the seeks of all upstreams, or of one plan, the newest first."""
+        with store.reading() as connection:
+            return seek_list(connection, store.now(), limit=limit, plan=plan)
+
+    @route(router, calls.ADOPT_STREAM)
+    def adopt(mark: LogMark) -> StreamAdopted:
+        """Continue a stream whose upstream has this mark of another event log, or of one that was lost with its database."""
+        return store.stream_logs.adopt(mark)
 
 
 def _add_details(router: APIRouter, store: Store) -> None:

@@ -172,6 +172,12 @@ def allow(known: Tokens, token: str, scope: PersonScope) -> None:
         raise Refusal(403, "forbidden", f"This needs a token of scope '{scope}', and this one has the scope '{has}'.")
 
 
+async def operator(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> str | None:
+    """Return the name of the user whose token the request carries, or None for the deployment key."""
+    token = _bearer(request)
+    return None if known.is_key(token) else known.claims(token).subject
+
+
 async def caller(request: Request, known: Annotated[Tokens, Depends(tokens)]) -> Caller:
     """Return the job whose token the request carries."""
     return known.caller(_bearer(request))
@@ -195,6 +201,7 @@ async def worker(who: Annotated[Caller, Depends(caller)]) -> Caller:
     return who
 
 
+Operator = Annotated[str | None, Depends(operator)]
 AnyJob = Annotated[Caller, Depends(caller)]
 Triggerer = Annotated[Caller, Depends(triggerer)]
 Pipeline = Annotated[Caller, Depends(pipeline)]

@@ -11,6 +11,7 @@ from headrace.api.routing import route
 from headrace.wire.calls import execution as calls
 from headrace.wire.custody.copies import FindUncopied, RecordCopies
 from headrace.wire.custody.receipts import CountReceipts, FindLaneOffsets, ReceiptCount, SubscriberSetDefined, SubscriberSetDefinition
+from headrace.wire.custody.seeks import BeginSeek, FinishSeek, SeekBegun
 
 router = APIRouter(tags=["streams"], route_class=WireRoute)
 
@@ -43,3 +44,15 @@ def uncopied_dead_letters(body: FindUncopied, store: StoreOf, caller: Triggerer)
 def record_copies(body: RecordCopies, store: StoreOf, caller: Triggerer) -> None:
     """Record that dead letters are copied to the broker, and which of them it refuses."""
     store.dead_letter_copies.record(caller.job_id, body)
+
+
+@route(router, calls.BEGIN_SEEK)
+def begin_seek(body: BeginSeek, store: StoreOf, caller: Triggerer) -> SeekBegun:
+    """Record the lanes that the triggerer moves, before it moves them. Return the recorded positions."""
+    return store.stream_seeks.begin(caller.job_id, body)
+
+
+@route(router, calls.FINISH_SEEK)
+def finish_seek(body: FinishSeek, store: StoreOf, caller: Triggerer) -> None:
+    """Record that the upstream has stored the positions of these lanes."""
+    store.stream_seeks.finish(caller.job_id, body)

@@ -10,11 +10,13 @@ import structlog
 
 from headrace.core.values.shards import WHOLE, Shard
 from headrace.errors import StreamError
+from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.kafka.broker_errors import described, described_exception
 from headrace.sources.kafka.client import KafkaClient, OffsetRange
 from headrace.sources.kafka.commits import CommitNote
-from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, TopicPartitionKey
+from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, TopicPartitionKey, lane_name
 from headrace.sources.kafka.start import Start
+from headrace.triggers.stream_log import LaneMove, LogMark
 
 log = structlog.get_logger(__name__)
 
@@ -27,13 +29,19 @@ class Assignment:
     `start` counts only for the first reading of the group. A partition that is added later begins at its earliest message. With shards,
     the first one commits where the reading of all partitions begins. The others wait for it, because they do not know which partitions
     were added later.
+
+    A planned `seek` is carried out by the member of the group to which a partition is assigned, before it reads the partition: the group
+    fences all earlier readers then. What a member has read before, it does not read again, so that it moves no partition that it knows.
     """
 
-    def __init__(self, client: KafkaClient, partitions: Partitions, start: Start, shard: Shard = WHOLE) -> None:
+    def __init__(
+        self, client: KafkaClient, partitions: Partitions, start: Start, shard: Shard = WHOLE, seek: BlockingSeek | None = None
+    ) -> None:
         self._client = client
         self._partitions = partitions
         self._start = start
         self._shard = shard
+        self._seek = seek
         self.gaps: dict[str, str] = {}
         self.notes: list[CommitNote] = []
 
@@ -50,7 +58,9 @@ class Assignment:
         for key in keys:
             if key.topic not in birthmarks:
                 raise StreamError(f"Topic {key.topic!r} was deleted while its partitions were assigned.")
-        commits = {key: (offset, CommitNote.parse(text)) for key, (offset, text) in self._client.committed(keys).items()}
+        commits = self._commits(keys)
+        if self._seek is not None and self._move(self._seek, keys, birthmarks, commits):
+            commits = self._commits(keys)
         offsets: dict[TopicPartitionKey, int] = {}
         unknown: list[TopicPartitionKey] = []
         for key in keys:
@@ -80,9 +90,40 @@ class Assignment:
             return False
         birthmarks = self._client.birthmarks(key.topic for key in keys)
         starts = self._starts(keys, self._client.ranges(keys))
+        self._commit({key: (starts[key], None) for key in keys}, birthmarks)
+        return True
+
+    def _move(
+        self,
+        seek: BlockingSeek,
+        keys: Sequence[TopicPartitionKey],
+        birthmarks: Mapping[str, str | None],
+        commits: Mapping[TopicPartitionKey, tuple[int, CommitNote]],
+    ) -> bool:
+        """Carry out the seek for those of the partitions that this reader does not know yet. Return whether an offset has changed."""
+        lanes = {lane_name(key, birthmarks[key.topic]): key for key in keys if self._partitions.get(key) is None}
+        due = {lane: key for lane, key in lanes.items() if lane in seek.lanes}
+        if not due:
+            return False
+        ranges = self._client.ranges(list(due.values()))
+        own = {lane: _own_offset(commits[key], birthmarks[key.topic]) for lane, key in due.items()}
+        moves = {lane: LaneMove(own[lane] if own[lane] >= 0 else None, _within(seek.lanes[lane], ranges[key])) for lane, key in due.items()}
+        positions = seek.begin(moves)
+        if not positions:
+            return False
+        self._commit({due[lane]: (offset, commits[due[lane]][1].mark) for lane, offset in positions.items()}, birthmarks)
+        seek.finish(positions)
+        log.info("positions of Kafka moved", lanes=len(positions))
+        return True
+
+    def _commits(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, CommitNote]]:
+        return {key: (offset, CommitNote.parse(text)) for key, (offset, text) in self._client.committed(keys).items()}
+
+    def _commit(self, offsets: Mapping[TopicPartitionKey, tuple[int, LogMark | None]], birthmarks: Mapping[str, str | None]) -> None:
+        """Commit where partitions are read next, as the member of the group. Raises `StreamError` or `UpstreamError`."""
         rows = [
-            self._client.library.TopicPartition(*key, starts[key], metadata=CommitNote(topic=birthmarks.get(key.topic)).text(None))
-            for key in keys
+            self._client.library.TopicPartition(*key, offset, metadata=CommitNote(topic=birthmarks.get(key.topic)).text(mark))
+            for key, (offset, mark) in offsets.items()
         ]
         try:
             answers = self._client.consumer.commit(offsets=rows, asynchronous=False)
@@ -91,7 +132,6 @@ class Assignment:
         for answer in answers:
             if answer.error is not None:
                 raise described(f"The first offset of {answer.topic}/{answer.partition} cannot be committed", answer.error)
-        return True
 
     def _added(
         self,

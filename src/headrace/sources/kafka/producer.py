@@ -14,6 +14,7 @@ import structlog
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.core.values.shards import Shard
 from headrace.errors import HeadraceError, StreamError
+from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kafka.commits import Answers, CommitRequest
 from headrace.sources.kafka.message import KafkaMessage
@@ -56,6 +57,7 @@ class KafkaProducer(SharedStreamProducer):
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._reader: KafkaReader | None = None
+        self._seek: BlockingSeek | None = None
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._batch: Iterator[KafkaMessage] = iter(())
         self._batch_size = 0
@@ -96,6 +98,7 @@ class KafkaProducer(SharedStreamProducer):
             log.warning("settings of a connection ignored", connection=connection.id, settings=ignored)
         member = f"headrace-{sha256(topics.stream_key.encode()).hexdigest()[:MEMBER_DIGITS]}"
         registry = None if topics.schema_registry is None else await aget_connection(topics.schema_registry)
+        self._seek = None if self.log is None or self.log.seek is None else BlockingSeek(self.log.seek)
         description = Description(
             topics.topics,
             topics.start,
@@ -104,6 +107,7 @@ class KafkaProducer(SharedStreamProducer):
             consumer_settings(connection, topics.group, member, topics.shard),
             client_settings(connection),
             topics.shard,
+            self._seek,
         )
         reader = KafkaReader(description, self._listener())
         reader.start()
@@ -175,6 +179,8 @@ class KafkaProducer(SharedStreamProducer):
         reader = self._reader
         if reader is None:
             return
+        if self._seek is not None:
+            self._seek.stop()
         reader.stop()
         await asyncio.get_running_loop().run_in_executor(None, reader.join, CLOSE_SECONDS)
         if reader.is_alive():

@@ -17,6 +17,7 @@ import structlog
 from headrace.core.connection import Connection
 from headrace.core.values.shards import WHOLE, Shard
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
+from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.assignment import Assignment, recreated
 from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced, rejects_credentials
@@ -58,6 +59,7 @@ class Description(NamedTuple):
     consumer: Mapping[str, Any]
     connect: Mapping[str, Any]
     shard: Shard = WHOLE
+    seek: BlockingSeek | None = None
 
 
 class Listener(NamedTuple):
@@ -78,12 +80,10 @@ class KafkaReader(threading.Thread):
         self.failure: HeadraceError | None = None
         self._description = description
         self._listener = listener
-        self._wake = threading.Event()
-        self._stopped = threading.Event()
+        self._wake, self._stopped = threading.Event(), threading.Event()
         self._reads = True
         self._commits = Commits(self.partitions)
-        self._delivered = [0, 0]
-        self._taken = [0, 0]
+        self._delivered, self._taken = [0, 0], [0, 0]
         self._look_at = self._check_topics_at = 0.0
         self._full_since: float | None = None
         self._is_paused = False
@@ -148,7 +148,7 @@ class KafkaReader(threading.Thread):
         self._client = KafkaClient(
             description.consumer, description.connect, on_error=self._on_client_error, is_stopped=self._stopped.is_set
         )
-        self._assignment = Assignment(self._client, self.partitions, description.start, description.shard)
+        self._assignment = Assignment(self._client, self.partitions, description.start, description.shard, description.seek)
         if description.shard != WHOLE:
             self._shard = ShardPartitions(self._client, self._assignment, self.partitions, description.topics, description.shard)
         self._client.check_topics(description.topics)

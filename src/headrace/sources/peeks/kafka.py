@@ -35,14 +35,20 @@ async def peek(upstream: Kafka, request: port.PeekRequest) -> port.Peek:
 
 
 def _peek(topics: Topics, connection: Connection, registry: Connection | None, request: port.PeekRequest) -> port.Peek:
-    until = time.monotonic() + port.PEEK_SECONDS
-    settings = {**consumer_settings(connection, topics.group, ""), **SMALL_FETCHES}
-    settings.pop("group.instance.id", None)
-    client = KafkaClient(settings, client_settings(connection), on_error=lambda _: None, is_stopped=lambda: time.monotonic() > until)
+    client, until = reading_client(topics, connection)
     with closing(client):
         decode, schemas = open_decoder(topics.decode, registry)
         with nullcontext() if schemas is None else closing(schemas):
             return _read(client, topics, decode, request, until)
+
+
+def reading_client(topics: Topics, connection: Connection) -> tuple[KafkaClient, float]:
+    """Return a client outside of the group, and the end of its time (monotonic seconds)."""
+    until = time.monotonic() + port.PEEK_SECONDS
+    settings = {**consumer_settings(connection, topics.group, ""), **SMALL_FETCHES}
+    settings.pop("group.instance.id", None)
+    client = KafkaClient(settings, client_settings(connection), on_error=lambda _: None, is_stopped=lambda: time.monotonic() > until)
+    return client, until
 
 
 def _read(client: KafkaClient, topics: Topics, decode: Decoder, request: port.PeekRequest, until: float) -> port.Peek:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, insert, select, update
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
 from headrace.store.control.jobs import require_running
+from headrace.store.custody.seeks import pending_seek
 from headrace.store.custody.subscriber_sets import streams_of
 from headrace.store.db.database import Database
 from headrace.store.db.meta import own_log
@@ -30,20 +31,21 @@ class StreamLogs:
         self._database = database
 
     def count_receipts(self, job_id: int, stream: str) -> ReceiptCount:
-        """Return the id of this event log and the number of its receipts of the stream.
+        """Return the id of this event log, the number of its receipts of the stream, and the seek that is pending.
 
         Raises:
             Fenced: The job has ended.
         """
         with self._database.reading() as connection:
             require_running(connection, job_id)
+            seek = pending_seek(connection, stream, self._database.now())
             row = connection.execute(select(recorded_streams).where(recorded_streams.c.stream == stream)).one_or_none()
             if row is None:
-                return ReceiptCount(log=own_log(connection), receipts=0)
+                return ReceiptCount(log=own_log(connection), receipts=0, seek=seek)
             last = _marks.where(adopted_streams.c.stream_id == row.id).order_by(adopted_streams.c.id.desc()).limit(1)
             mark = connection.execute(last).one_or_none()
             adopted = None if mark is None else LogMark(log=mark.log, stream=stream, receipts=mark.receipts)
-            return ReceiptCount(log=own_log(connection), receipts=row.receipts, adopted=adopted)
+            return ReceiptCount(log=own_log(connection), receipts=row.receipts, adopted=adopted, seek=seek)
 
     def adopt(self, mark: LogMark) -> StreamAdopted:
         """Adopt the stream whose upstream has this mark.

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, func, select
 
 from headrace.core.values.moments import moment
 from headrace.store.custody.lanes import find_shard_streams, recorded_by_other_shards
+from headrace.store.custody.seeks import moved_ranges
 from headrace.store.custody.stream_logs import adopted_without
 from headrace.store.custody.subscriber_sets import ANSWERS, SETTLED, Owed, subscriber_sets_of
 from headrace.store.dialects.statements import driver_rows
@@ -46,10 +47,18 @@ def audit(connection: Connection, now: int, stream: str | None = None) -> Audit:
         problems.setdefault(name, []).append(problem)
     for name, problem in _owed_long(connection, now, stream):
         problems.setdefault(name, []).append(problem)
-    for name in problems:
+    seeks = moved_ranges(connection, stream)
+    for name in (*problems, *seeks):
         sums.setdefault(name, (0, 0))
     streams = [
-        StreamAudit(stream=name, read=read, lanes=count, triggers=by_trigger.get(name, []), problems=problems.get(name, []))
+        StreamAudit(
+            stream=name,
+            read=read,
+            lanes=count,
+            triggers=by_trigger.get(name, []),
+            problems=problems.get(name, []),
+            seeks=seeks.get(name, []),
+        )
         for name, (read, count) in sorted(sums.items())
     ]
     clean = not any(one.problems or not all(trigger.balanced for trigger in one.triggers) for one in streams)

@@ -184,3 +184,22 @@ adopted_streams = Table(
     Column("missing", BigInteger),  # receipts that the restored database does not have; null: another log has them
     sqlite_autoincrement=True,
 )
+
+# Seeks of operators: the lanes of one stream that move to another position, as JSON of `SeekLane`. All streams of a
+# plan are planned in one transaction.
+stream_seeks = Table(
+    "stream_seeks",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("plan", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("state", Text, nullable=False),  # planned | done | replaced
+    Column("target", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("planned", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("lanes", Text, nullable=False),
+    UniqueConstraint("plan", "stream"),
+    Index(None, "stream", "id"),
+    sqlite_autoincrement=True,
+)

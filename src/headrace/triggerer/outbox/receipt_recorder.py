@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headrace.core.ledger.receipts import Receipt
 from headrace.errors import ApiRefused, Fenced
@@ -11,9 +11,10 @@ from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import retry_until_available
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
 from headrace.triggerer.outbox.subscriber_sets import SubscriberSets
-from headrace.triggers.stream_log import LogMark, LogState
-from headrace.wire.calls.execution import COUNT_RECEIPTS, GET_LANE_OFFSETS
+from headrace.triggers.stream_log import LaneMove, LogMark, LogState, StreamSeek
+from headrace.wire.calls.execution import BEGIN_SEEK, COUNT_RECEIPTS, FINISH_SEEK, GET_LANE_OFFSETS
 from headrace.wire.custody import receipts as wire
+from headrace.wire.custody import seeks
 from headrace.wire.custody.events import ReceiptStatus
 
 MAX_NAMED_TRIGGERS = 32
@@ -35,11 +36,11 @@ class ApiReceiptRecorder:
         self._subscriber_sets = SubscriberSets(api)
 
     async def count_receipts(self, stream: str) -> LogState:
-        """Return the id of the event log, and the number of the stream's receipts in it."""
+        """Return the id of the event log, the number of the stream's receipts in it, and its planned seek."""
         request = wire.CountReceipts(stream=stream)
         answer = await retry_until_available(lambda: self._api.request(COUNT_RECEIPTS, request), "the receipts of a stream")
-        adopted = answer.adopted
-        return LogState(answer.log, answer.receipts, None if adopted is None else LogMark(adopted.log, adopted.stream, adopted.receipts))
+        adopted = None if answer.adopted is None else LogMark(answer.adopted.log, answer.adopted.stream, answer.adopted.receipts)
+        return LogState(answer.log, answer.receipts, adopted, None if answer.seek is None else self._seek(stream, answer.seek))
 
     async def recorded_offsets(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
         """Return the last recorded position of each lane."""
@@ -66,6 +67,19 @@ class ApiReceiptRecorder:
         if status in {"invalid", "unknown_subscriber_set"}:
             raise ApiRefused(f"The api does not take the receipt of lane {receipt.lane} of {receipt.stream}.", problem="invalid")
         return status == "stored"
+
+    def _seek(self, stream: str, planned: seeks.PendingSeek) -> StreamSeek:
+        async def begin(moves: Mapping[str, LaneMove]) -> Mapping[str, int]:
+            lanes = [seeks.LaneMove(lane=lane, previous=move.previous, position=move.position) for lane, move in moves.items()]
+            request = seeks.BeginSeek(stream=stream, seek=planned.id, lanes=lanes)
+            begun = await retry_until_available(lambda: self._api.request(BEGIN_SEEK, request), "the positions of a seek")
+            return {one.lane: one.position for one in begun.lanes}
+
+        async def finish(lanes: Collection[str]) -> None:
+            request = seeks.FinishSeek(stream=stream, seek=planned.id, lanes=list(lanes))
+            await retry_until_available(lambda: self._api.request(FINISH_SEEK, request), "the end of a seek")
+
+        return StreamSeek({one.lane: one.position for one in planned.lanes}, begin, finish)
 
     async def _store(self, receipt: wire.Receipt) -> ReceiptStatus:
         recorded: asyncio.Future[ReceiptStatus] = asyncio.get_running_loop().create_future()

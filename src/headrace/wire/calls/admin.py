@@ -13,6 +13,7 @@ from headrace.wire.custody.pipeline_dead_letters import (
     PipelineDeadLetterSelection,
 )
 from headrace.wire.custody.receipts import Audit, LogMark, StreamAdopted
+from headrace.wire.custody.seeks import PlanSeek, SeekList
 from headrace.wire.pipelines.plans import OpenRuns, ScopeState
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scope_audit import LedgerDeadLetters, LedgerFirings, LedgerRuns, ScopeLedger
@@ -64,6 +65,8 @@ DROP_BACKLOG = Call(
 )
 LIST_STREAMS = Call("GET", "/api/v1/streams", NOTHING, StreamList, "reader")
 LIST_UPSTREAMS = Call("GET", "/api/v1/upstreams", NOTHING, UpstreamList, "reader")
+PLAN_SEEK = Call("POST", "/api/v1/upstreams/seeks", PlanSeek, SeekList, "admin", "The same plan is one plan.")
+LIST_SEEKS = Call("GET", "/api/v1/upstreams/seeks", NOTHING, SeekList, "reader")
 ADOPT_STREAM = Call("POST", "/api/v1/streams/adopt", LogMark, StreamAdopted, "admin", "The same mark changes nothing.")
 GET_AUDIT = Call("GET", "/api/v1/audit", NOTHING, Audit, "reader")
 LIST_TRIGGERERS = Call("GET", "/api/v1/triggerers", NOTHING, TriggererList, "reader")

@@ -35,6 +35,7 @@ from headrace.wire.custody.receipts import (
     SubscriberSetDefined,
     SubscriberSetDefinition,
 )
+from headrace.wire.custody.seeks import BeginSeek, FinishSeek, SeekBegun
 from headrace.wire.pipelines.plans import (
     FindLeaders,
     FindPositions,
@@ -127,6 +128,15 @@ RECORD_COPIES = Call(
     "triggerer",
     "Copies up to a number that is passed change nothing.",
 )
+BEGIN_SEEK = Call(
+    "POST",
+    "/execution/streams/seeks/begin",
+    BeginSeek,
+    SeekBegun,
+    "triggerer",
+    "The first recorded positions of a lane count.",
+)
+FINISH_SEEK = Call("POST", "/execution/streams/seeks/finish", FinishSeek, NOTHING, "triggerer", "A lane that is moved is left as it is.")
 
 GET_LOG_HEAD = Call("GET", "/execution/events/head", NOTHING, LogHead, "any job")
 WAIT_FOR_EVENTS = Call("GET", "/execution/events/wait", NOTHING, LogPosition, "any job")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from headrace.wire.base import Timestamp, WireModel
+from headrace.wire.custody.seeks import LaneSeek, PendingSeek
 
 MAX_MEMBERS = 10_000
 """Triggers that one call may add to a subscriber set or remove from it.
@@ -105,12 +106,13 @@ class LogMark(WireModel):
 class ReceiptCount(WireModel):
     """The identity of the event log, and its number of receipts of the stream.
 
-    `adopted` is the mark of another log that this one continues.
+    `adopted` is the mark of another log that this one continues. `seek` must be carried out before the stream is read.
     """
 
     log: str
     receipts: int
     adopted: LogMark | None = None
+    seek: PendingSeek | None = None
 
 
 class StreamAdopted(WireModel):
@@ -152,13 +154,17 @@ class LaneAudit(WireModel):
 
 
 class StreamAudit(WireModel):
-    """The totals of one stream. In a stream with very many triggers, one row sums up the balanced triggers."""
+    """The totals of one stream. In a stream with very many triggers, one row sums up the balanced triggers.
+
+    `seeks` has the ranges that an operator skipped or had read again, the newest first. They are not problems.
+    """
 
     stream: str
     read: int
     lanes: int
     triggers: list[TriggerAudit]
     problems: list[LaneAudit]
+    seeks: list[LaneSeek] = []
 
 
 class Audit(WireModel):

@@ -89,3 +89,28 @@ class PeekedMessages(WireModel):
     stream: str
     messages: list[PeekedMessage]
     notes: list[str] = []
+
+
+class SeekPreviewLane(WireModel):
+    """A lane of a stream that a seek moves. Positions are those of the message that is read next: `now`, and `position` after the seek.
+
+    `first` is the position of the first message that the upstream has, and `end` the one after its last.
+    """
+
+    stream: str
+    lane: str
+    first: int
+    end: int
+    now: int
+    position: int
+    skipped: int
+    read_again: int
+
+
+class SeekPreview(WireModel):
+    """What a seek would move. `skipped` and `read_again` are numbers of positions, some of which may have no message."""
+
+    stream: str
+    lanes: list[SeekPreviewLane]
+    skipped: int
+    read_again: int

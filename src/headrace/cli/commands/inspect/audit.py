@@ -18,7 +18,7 @@ from headrace.client.admin.client import AdminClient
 from headrace.client.scope_audit import read_dead_letters, read_firings, read_ledger, read_open_runs, read_runs, read_state
 from headrace.errors import UsageError
 from headrace.settings import Settings, read_settings
-from headrace.wire.base import WireModel
+from headrace.wire.base import WireModel, rfc3339
 from headrace.wire.calls import admin as calls
 from headrace.wire.custody.receipts import Audit, StreamAudit, TriggerAudit
 from headrace.wire.pipelines.plans import OpenRun
@@ -63,7 +63,8 @@ def audit(
     """Prove that no event is missing: for each trigger, the raw events read must equal those answered plus those pending.
 
     Exits with 0 only if all totals balance, no lane has a gap, no upstream was advanced beyond the receipts, and no answer is overdue by
-    more than a minute. Otherwise it names the first problem and exits with 1.
+    more than a minute. Otherwise it names the first problem and exits with 1. What an operator skipped with headrace upstreams seek is
+    listed, not a problem.
 
     With --tables, in the project's folder, it audits the pipelines instead. Each run that succeeded must be in its table exactly once. Each
     event must be in one run of each pipeline that selects it, in a dead letter, or pending: waiting, held or in an open run.
@@ -144,6 +145,11 @@ def _print_stream(stream: StreamAudit) -> None:
         print_table(
             [long("lane"), number("recorded"), number("committed"), problem("problem")],
             [(one.lane, one.recorded, one.committed, one.problem) for one in stream.problems],
+        )
+    if stream.seeks:
+        print_table(
+            [long("lane"), "seek", "first", "last", long("by"), "time"],
+            [(one.lane, one.what, str(one.first), str(one.last), one.who, rfc3339(one.at)) for one in stream.seeks],
         )
 
 

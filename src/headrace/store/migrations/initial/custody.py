@@ -111,6 +111,17 @@ def _create_receipts() -> None:
     )
     op.create_index("ix_adopted_streams_stream_id", "adopted_streams", ["stream_id"])
     op.create_table(
+        "stream_seeks",
+        serial("id"),
+        *text("plan", "stream", "state", "target", "who"),
+        *bigint("planned", "expires"),
+        *text("lanes"),
+        sa.PrimaryKeyConstraint("id", name="pk_stream_seeks"),
+        sa.UniqueConstraint("plan", "stream", name="uq_stream_seeks_plan_stream"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_stream_seeks_stream_id", "stream_seeks", ["stream", "id"])
+    op.create_table(
         "subscriber_sets",
         serial("id"),
         *bigint("stream_id"),

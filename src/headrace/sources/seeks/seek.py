@@ -1,0 +1,93 @@
+"""What a seek would move, and the module of each kind of upstream that has positions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from headrace.errors import UpstreamError
+from headrace.sources.seeks.target import SeekTarget
+from headrace.triggers.upstream import Upstream
+
+
+class LanePreview(NamedTuple):
+    """A lane that a seek moves, in its stream. Positions are those of the message that is read next.
+
+    `first` is the position of the first message that the upstream has, and `end` is the one after its last. `now` is where the lane is
+    read next without the seek, and `position` with it.
+    """
+
+    stream: str
+    lane: str
+    first: int
+    end: int
+    now: int
+    position: int
+
+
+Previewer: TypeAlias = Callable[[Any, SeekTarget], Awaitable[Sequence[LanePreview]]]
+"""Return the lanes that a target names. Reads only, as a peek does. Raises `HeadraceError`."""
+
+MODULES: Final[Mapping[str, str]] = {"headrace.sources.kafka.upstream.Kafka": "headrace.sources.seeks.kafka"}
+"""The module with the function `preview` for each class. It is imported when it is needed, because it needs a client library."""
+
+REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
+    "headrace.sources.sqs.upstream.SQS": (
+        "a queue has no position, and deletes the messages that are answered",
+        "To skip all messages, purge the queue. To get messages again, send them again.",
+    ),
+    "headrace.sources.rabbitmq.upstream.RabbitMQ": (
+        "a queue has no position, and deletes the messages that are answered",
+        "To skip all messages: rabbitmqctl purge_queue NAME. To get messages again, send them again.",
+    ),
+    "headrace.sources.postgres.upstream.Postgres": (
+        "a replication slot cannot go back",
+        "To read rows of the outbox again, insert them again.",
+    ),
+    "headrace.sources.nats.upstream.Nats": (
+        "a seek of NATS is not implemented",
+        "Give the upstream another durable, with the start that you need.",
+    ),
+    "headrace.sources.redis.upstream.RedisStreams": (
+        "a seek of Redis Streams is not implemented",
+        "Give the upstream another group, with the start that you need.",
+    ),
+    "headrace.sources.objects.upstream.ObjectStore": (
+        "its progress is a set of objects and not a position",
+        "To read an object again, copy it to another key.",
+    ),
+    "headrace.sources.directory.upstream.Directory": (
+        "a finished file is not opened again",
+        "To read a file again, move a copy of it into the folder, under another name.",
+    ),
+    "headrace.sources.queue.upstream.Queue": (
+        "a queue deletes the messages that are answered",
+        "To get messages again, send them again with: headrace send",
+    ),
+    "headrace.sources.http.upstream.Http": (
+        "its queue deletes the requests that are answered",
+        "To get requests again, have the sender repeat them.",
+    ),
+    "headrace.sources.memory.upstream.Memory": (
+        "its messages are in the memory of the process that reads them",
+        "Use a Queue to have messages in a file.",
+    ),
+}
+"""Why a kind cannot seek, and what to do instead."""
+
+
+async def preview_seek(upstream: Upstream, target: SeekTarget) -> Sequence[LanePreview]:
+    """Return the lanes of an upstream that a target names, with their positions before and after.
+
+    Raises:
+        UpstreamError: The kind cannot seek, the target does not fit the lanes, or the system refuses the connection.
+        HeadraceError: The system does not answer.
+    """
+    kind = f"{type(upstream).__module__}.{type(upstream).__qualname__}"
+    module = MODULES.get(kind)
+    if module is None:
+        why, hint = REFUSALS.get(kind, ("it is not built in", "Move its reader with the tools of its system."))
+        raise UpstreamError(f"The upstream {upstream.stream_key()} cannot seek: {why}.", hint=hint)
+    preview: Previewer = import_module(module).preview
+    return await preview(upstream, target)
