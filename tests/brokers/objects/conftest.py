@@ -1,27 +1,43 @@
-"""Fixtures of the tests on buckets of S3."""
+"""Fixtures of the tests on buckets: each test runs on every kind of server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.processes.versitygw import VersityGateway, require, shared
-from support.sources.objects import TestBucket
+from headrace.sources.objects.gcs import client as gcs_client
+from support.processes import fake_gcs, versitygw
+from support.processes.fake_gcs import FakeGcs
+from support.processes.versitygw import VersityGateway
+from support.sources.objects import ObjectServer, TestBucket
+
+SHARED: dict[str, Callable[[], ObjectServer]] = {"s3": versitygw.shared, "gs": fake_gcs.shared}
 
 
-@pytest.fixture
-def bucket() -> Iterator[TestBucket]:
-    """Return a bucket of the shared server."""
-    bucket = TestBucket(shared())
+@pytest.fixture(params=list(SHARED))
+def bucket(request: pytest.FixtureRequest) -> Iterator[TestBucket]:
+    """Return a bucket of a shared server."""
+    bucket = TestBucket(SHARED[request.param]())
     yield bucket
     bucket.close()
 
 
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[VersityGateway]:
+@pytest.fixture(scope="module", params=list(SHARED))
+def own_server(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
     """Return a server that the tests of a module may kill."""
-    require()
-    server = VersityGateway()
+    server: ObjectServer
+    if request.param == "s3":
+        versitygw.require()
+        server = VersityGateway()
+    else:
+        fake_gcs.require()
+        server = FakeGcs("filesystem")
     yield server
     server.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server accepts any number of writes in a second."""
+    monkeypatch.setattr(gcs_client, "WRITE_INTERVAL_SECONDS", 0.0)

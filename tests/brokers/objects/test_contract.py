@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing import Broker, SourceContract
-from support.processes.versitygw import shared
+from support.processes import fake_gcs, versitygw
 from support.sources.objects import BucketBroker
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects")]
@@ -15,4 +15,9 @@ pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("ob
 
 class TestLinesOfObjects(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
-        return BucketBroker(shared())
+        return BucketBroker(versitygw.shared())
+
+
+class TestLinesOfObjectsOfGoogleCloudStorage(SourceContract):
+    def make_broker(self, folder: Path) -> Broker:
+        return BucketBroker(fake_gcs.shared())

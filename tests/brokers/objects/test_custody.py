@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.processes.versitygw import VersityGateway
-from support.sources.objects import TestBucket
+from support.sources.objects import ObjectServer, TestBucket
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects"), pytest.mark.timeout(300)]
 
@@ -26,7 +25,7 @@ LINES = 25
 
 
 @pytest.fixture
-def own_bucket(own_server: VersityGateway) -> Iterator[TestBucket]:
+def own_bucket(own_server: ObjectServer) -> Iterator[TestBucket]:
     bucket = TestBucket(own_server)
     yield bucket
     bucket.close()
@@ -38,7 +37,7 @@ def state_of(bucket: TestBucket) -> Any:
     if not heads:
         return {"open": [], "recent": ""}
     (head,) = heads
-    return json.loads(bucket.server.client.get_object(Bucket=bucket.name, Key=head)["Body"].read())
+    return json.loads(bucket.server.get(bucket.name, head))
 
 
 @pytest.mark.parametrize(("read", "each"), [("metadata", 1), ("lines", LINES)])

@@ -15,7 +15,12 @@ from support.processes.elasticmq import shared as shared_queues
 from support.sources.objects import TestBucket
 from support.sources.sqs import SqsQueue
 
-pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("sqs"), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.brokers,
+    pytest.mark.xdist_group("sqs"),
+    pytest.mark.timeout(120),
+    pytest.mark.parametrize("bucket", ["s3"], indirect=True),
+]
 
 
 @pytest.fixture

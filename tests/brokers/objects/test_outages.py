@@ -9,19 +9,19 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.sources.aws import client as aws_client
+from headrace.sources.objects.gcs import client as gcs_client
 from headrace.sources.objects.s3 import client
 from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
 from support.processes.network import Network
-from support.processes.versitygw import VersityGateway
-from support.sources.objects import TestBucket
+from support.sources.objects import ObjectServer, TestBucket
 from support.sources.reading import advance_until_done, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects-outages"), pytest.mark.timeout(200)]
 
 
 @pytest.fixture
-def bucket(own_server: VersityGateway) -> Iterator[TestBucket]:
+def bucket(own_server: ObjectServer) -> Iterator[TestBucket]:
     bucket = TestBucket(own_server)
     yield bucket
     bucket.close()
@@ -58,6 +58,8 @@ async def test_requests_and_answers_that_are_lost_lose_and_repeat_nothing(bucket
     """Three readers, one after the other. The first attempt of each advance is lost, or its answer."""
     monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(aws_client, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(gcs_client, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(gcs_client, "CONNECT_SECONDS", 1.0)
     for number in range(12):
         bucket.put(f"{number:02}.jsonl", numbers(10 * number, 10 * number + 10))
     network = Network(int(bucket.server.address.rpartition(":")[2]), 0, silent=1.5)

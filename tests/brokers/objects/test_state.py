@@ -11,11 +11,10 @@ import pytest
 
 from headrace.errors import StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.objects import state as state_module
+from headrace.sources.objects.bucket import Bucket
 from headrace.sources.objects.digests import DigestSet, split
 from headrace.sources.objects.location import StoredObject
-from headrace.sources.objects.s3.client import S3Bucket
 from headrace.sources.objects.state import OpenEntry, State
-from headrace.triggers.secrets import aget_connection
 from support.sources.objects import TestBucket
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("objects"), pytest.mark.timeout(120)]
@@ -26,7 +25,7 @@ FOLDER = "in/.headrace/test/"
 class UnreliableBucket:
     """A bucket whose requests fail, before or after the server has done them. `plan` has the writes that fail, counted from 1."""
 
-    def __init__(self, bucket: S3Bucket, plan: dict[int, str]) -> None:
+    def __init__(self, bucket: Bucket, plan: dict[int, str]) -> None:
         self._bucket = bucket
         self._plan = plan
         self.writes = 0
@@ -47,7 +46,7 @@ class UnreliableBucket:
 
 @asynccontextmanager
 async def opened(bucket: TestBucket, plan: dict[int, str] | None = None) -> AsyncIterator[State]:
-    client = await S3Bucket.open(await aget_connection(bucket.connection), bucket.name)
+    client = await bucket.open()
     try:
         state = State(UnreliableBucket(client, plan or {}), FOLDER, "test")
         while True:
@@ -167,10 +166,10 @@ async def test_a_missing_segment_and_a_deleted_state_are_errors(bucket: TestBuck
             state.finish(digest(number))
         await state.commit(None)
         (segment,) = [key for key in bucket.state_keys() if key.endswith(".digests")]
-        bucket.server.client.delete_object(Bucket=bucket.name, Key=segment)
+        bucket.server.delete(bucket.name, segment)
         with pytest.raises(UpstreamError, match="A part of the state is missing"):
             async with opened(bucket):
                 pass
-        bucket.server.client.delete_object(Bucket=bucket.name, Key=f"{FOLDER}head.json")
+        bucket.server.delete(bucket.name, f"{FOLDER}head.json")
         with pytest.raises(UpstreamError, match="was deleted while it was used"):
             await state.commit(None)

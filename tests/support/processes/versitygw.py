@@ -15,6 +15,8 @@ INSTALLED = "versitygw/versitygw"
 class VersityGateway(BrokerServer):
     """One server. Its objects stay the same over `kill` and `start`."""
 
+    scheme = "s3"
+
     def __init__(self) -> None:
         import botocore.config
         import botocore.session
@@ -29,6 +31,11 @@ class VersityGateway(BrokerServer):
             config=botocore.config.Config(retries={"total_max_attempts": 5}, s3={"addressing_style": "path"}),
         )
 
+    @property
+    def connection(self) -> str:
+        """The value of a connection to this server."""
+        return f"s3://test:testtest@{self.address}?region=us-east-1&scheme=http"
+
     def close(self) -> None:
         self.client.close()
         super().close()
@@ -39,6 +46,18 @@ class VersityGateway(BrokerServer):
         self.client.create_bucket(Bucket=name)
         return name
 
+    def put(self, bucket: str, key: str, body: bytes) -> str:
+        """Write an object, and return its ETag."""
+        return str(self.client.put_object(Bucket=bucket, Key=key, Body=body)["ETag"]).strip('"')
+
+    def get(self, bucket: str, key: str) -> bytes:
+        """Return the content of an object."""
+        return bytes(self.client.get_object(Bucket=bucket, Key=key)["Body"].read())
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Delete an object."""
+        self.client.delete_object(Bucket=bucket, Key=key)
+
     def keys(self, bucket: str, prefix: str = "") -> list[str]:
         """Return the keys of a bucket."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -47,7 +66,7 @@ class VersityGateway(BrokerServer):
     def delete_bucket(self, bucket: str) -> None:
         """Delete a bucket with its objects."""
         for key in self.keys(bucket):
-            self.client.delete_object(Bucket=bucket, Key=key)
+            self.delete(bucket, key)
         self.client.delete_bucket(Bucket=bucket)
 
 

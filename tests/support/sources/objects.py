@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
-from headrace.sources.objects.producer import ObjectProducer
+from headrace.sources.objects.bucket import Bucket
+from headrace.sources.objects.producer import BUCKETS, ObjectProducer
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.testing.contract.broker import Broker
+from headrace.triggers.secrets import aget_connection
 from headrace.triggers.upstream import Upstream
 from support.processes.broker_server import connection_variable
+from support.processes.fake_gcs import FakeGcs
 from support.processes.versitygw import VersityGateway
 
 INTERVAL_SECONDS = 0.2
+
+ObjectServer: TypeAlias = VersityGateway | FakeGcs
 
 
 class TestBucket:
@@ -22,29 +27,33 @@ class TestBucket:
 
     __test__ = False
 
-    def __init__(self, server: VersityGateway) -> None:
+    def __init__(self, server: ObjectServer) -> None:
         self.server = server
         self.name = server.create_bucket()
-        self.connection = f"s3_{secrets.token_hex(4)}"
-        os.environ[connection_variable(self.connection)] = f"s3://test:testtest@{server.address}?region=us-east-1&scheme=http"
+        self.connection = f"objects_{secrets.token_hex(4)}"
+        os.environ[connection_variable(self.connection)] = server.connection
 
     @property
     def url(self) -> str:
         """The folder that upstreams read."""
-        return f"s3://{self.name}/in"
+        return f"{self.server.scheme}://{self.name}/in"
 
     def put(self, name: str, content: bytes | Sequence[bytes]) -> str:
         """Write an object of the folder, and return its ETag."""
         body = content if isinstance(content, bytes) else b"".join(line + b"\n" for line in content)
-        return str(self.server.client.put_object(Bucket=self.name, Key=f"in/{name}", Body=body)["ETag"]).strip('"')
+        return self.server.put(self.name, f"in/{name}", body)
 
     def delete(self, name: str) -> None:
         """Delete an object of the folder."""
-        self.server.client.delete_object(Bucket=self.name, Key=f"in/{name}")
+        self.server.delete(self.name, f"in/{name}")
 
     def state_keys(self) -> list[str]:
         """Return the keys of the state."""
         return self.server.keys(self.name, "in/.headrace/")
+
+    async def open(self) -> Bucket:
+        """Return a client of the bucket."""
+        return await BUCKETS[self.server.scheme](await aget_connection(self.connection), self.name)
 
     def upstream(self, **arguments: Any) -> ObjectStore:
         """Return an upstream of the folder."""
@@ -69,7 +78,7 @@ class BucketBroker(Broker):
 
     growable: ClassVar[bool] = False
 
-    def __init__(self, server: VersityGateway) -> None:
+    def __init__(self, server: ObjectServer) -> None:
         self._bucket = TestBucket(server)
         self._sent = 0
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from headrace.errors import UpstreamError
 
-SCHEMES: Final = ("s3",)
+CONNECTIONS: Final[Mapping[str, str]] = {"s3": "s3", "gs": "gcs"}
+"""The schemes of locations, each with the id of its connection by default."""
 DIGEST_BYTES: Final = 16
 MAX_KEY_BYTES: Final = 1024
 _HINT: Final = "Write it like this: s3://bucket/folder"
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,221}")
+OTHER_SCHEMES: Final[Mapping[str, str]] = {
+    "az": "Azure Blob Storage is not supported yet.",
+    "abfs": "Azure Blob Storage is not supported yet.",
+    "abfss": "Azure Blob Storage is not supported yet.",
+    "gcs": "Write gs://bucket/folder.",
+    "s3a": "Write s3://bucket/folder.",
+    "s3n": "Write s3://bucket/folder.",
+    "file": 'A folder of a file system is Directory("/path").',
+}
+"""Schemes of other systems, each with what to do."""
 
 
 STATE_FOLDER: Final = ".headrace"
@@ -48,16 +61,31 @@ class StoredObject(NamedTuple):
 
 
 def parse_location(url: object) -> Location:
-    """Return the location of a URL. Raises `UpstreamError`."""
+    """Return the location of a URL. Raises `UpstreamError`.
+
+    A key is a text: nothing of the folder is decoded, and no parts of it are resolved.
+    """
     if not isinstance(url, str):
         raise UpstreamError(f"Invalid location {url!r}: it is not a text.", hint=_HINT)
-    parts = urlsplit(url, allow_fragments=False)
-    if parts.scheme not in SCHEMES or not parts.netloc or "@" in parts.netloc or ":" in parts.netloc or parts.query:
-        raise UpstreamError(
-            f"Invalid location {url!r}.", hint=f"{_HINT}. Address and credentials are in the connection. Schemes: {', '.join(SCHEMES)}."
-        )
-    folder = parts.path.strip("/")
-    return Location(parts.scheme, parts.netloc, f"{folder}/" if folder else "")
+    scheme, separator, rest = url.partition("://")
+    if scheme not in CONNECTIONS or not separator:
+        hint = OTHER_SCHEMES.get(scheme) if separator else None
+        raise _invalid(url, f"the schemes are {', '.join(CONNECTIONS)}", hint or _HINT)
+    bucket, _, folder = rest.partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise _invalid(url, "the name of the bucket", f"{_HINT}. Address and credentials are in the connection.")
+    folder = folder.removesuffix("/")
+    if not folder.isprintable() or "?" in folder:
+        raise _invalid(url, "the folder has a question mark, or a character that is not printable", _HINT)
+    if folder and any(part in ("", ".", "..") for part in folder.split("/")):
+        raise _invalid(url, "the folder has an empty part, '.' or '..'", "Write the folder as it is in the keys of the objects.")
+    if len(folder.encode()) >= MAX_KEY_BYTES:
+        raise _invalid(f"{url[:80]}…", f"the folder is longer than {MAX_KEY_BYTES} bytes", "Shorten it.")
+    return Location(scheme, bucket, f"{folder}/" if folder else "")
+
+
+def _invalid(url: str, reason: str, hint: str) -> UpstreamError:
+    return UpstreamError(f"Invalid location {url!r}: {reason}.", hint=hint)
 
 
 class Selection(NamedTuple):

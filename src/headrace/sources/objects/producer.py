@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import structlog
 
+from headrace.core.connection import Connection
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
 from headrace.sources.decoding import DECODERS, Decoding
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.objects.bucket import Bucket, Missing
+from headrace.sources.objects.gcs.client import GcsBucket
 from headrace.sources.objects.intake import Intake
 from headrace.sources.objects.location import Location, Selection
 from headrace.sources.objects.notifications import Notifications
@@ -31,6 +33,9 @@ ReadMode: TypeAlias = Literal["metadata", "lines"]
 
 MAX_NAMED_LOSSES: Final = 100
 """Objects that were missing before they were done, in the report of the stream."""
+
+BUCKETS: Final[Mapping[str, Callable[[Connection, str], Awaitable[Bucket]]]] = {"s3": S3Bucket.open, "gs": GcsBucket.open}
+"""How a bucket is opened, by the scheme of its location."""
 
 log = structlog.get_logger(__name__)
 
@@ -110,12 +115,13 @@ class ObjectProducer(SharedStreamProducer):
     async def _open(self) -> _Opened:
         description = self._description
         connection = await aget_connection(description.connection)
-        bucket: Bucket = await S3Bucket.open(connection, description.location.bucket)
+        open_bucket = BUCKETS[description.location.scheme]
+        bucket = await open_bucket(connection, description.location.bucket)
         buckets = [bucket]
         try:
             state_bucket = bucket
             if description.state.bucket != description.location.bucket:
-                state_bucket = await S3Bucket.open(connection, description.state.bucket)
+                state_bucket = await open_bucket(connection, description.state.bucket)
                 buckets.append(state_bucket)
             state = State(state_bucket, description.state.prefix, description.stream)
             await state.open(self.log)

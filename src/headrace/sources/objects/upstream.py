@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headrace.errors import UpstreamError
 from headrace.sources.decoding import DECODERS, Decoding
-from headrace.sources.objects.location import STATE_FOLDER, Location, parse_location
+from headrace.sources.objects.location import CONNECTIONS, STATE_FOLDER, Location, parse_location
 from headrace.sources.objects.producer import Description, ObjectProducer, ReadMode
 from headrace.sources.sqs.upstream import SQS
 from headrace.triggers.upstream import Upstream
@@ -24,13 +24,13 @@ class ObjectStore(Upstream):
     offset as its position. Progress is stored in the bucket, so that another host can continue.
 
     Args:
-        location: The folder, such as `s3://landing/orders`. Name the bucket alone to read all of it.
+        location: The folder, such as `s3://landing/orders` or `gs://landing/orders`. Name the bucket alone to read all of it.
         pattern: A glob pattern for the last part of the key.
         read: `"metadata"` or `"lines"`.
         decode: How a line becomes JSON: `"json"`, `"text"`, `"base64"`, `"cloudevents"`, `"debezium"`.
-        connection: The id of a connection of kind `s3` or `aws`, with region, credentials and, if needed, the address.
+        connection: The id of a connection of kind `s3` or `aws` (default `s3`), or of kind `gcs` for `gs://` (default `gcs`).
         interval: The seconds between two listings, or None to read notifications only.
-        notifications: The queue that receives the notifications of the bucket, such as `SQS("landing", decode="s3")`.
+        notifications: The queue that receives the notifications of an `s3://` bucket, such as `SQS("landing", decode="s3")`.
         state: The folder for the progress, by default `.headrace` in the folder that is read.
     """
 
@@ -41,7 +41,7 @@ class ObjectStore(Upstream):
         pattern: str = "*",
         read: ReadMode = "metadata",
         decode: Decoding = "json",
-        connection: str = "s3",
+        connection: str | None = None,
         interval: float | None = 30.0,
         notifications: SQS | dict[str, Any] | None = None,
         state: str | None = None,
@@ -53,11 +53,20 @@ class ObjectStore(Upstream):
             raise UpstreamError(f"Invalid read {read!r}.", hint=f"Use one of: {', '.join(READ_MODES)}.")
         if decode not in DECODERS or (read == "metadata" and decode != "json"):
             raise UpstreamError(f"Invalid decode {decode!r}.", hint=f'With read="lines", use one of: {", ".join(DECODERS)}.')
-        _text("connection", connection)
-        self._pattern, self._read, self._decode, self._connection = pattern, read, decode, connection
+        self._pattern, self._read, self._decode = pattern, read, decode
+        self._connection = CONNECTIONS[self._location.scheme] if connection is None else _text("connection", connection)
         self._notifications = SQS(**notifications) if isinstance(notifications, dict) else notifications
+        if self._notifications is not None and self._location.scheme != "s3":
+            raise UpstreamError(
+                f"Notifications of {self._location.scheme}:// are not supported.", hint="Leave them out, and give an interval for listings."
+            )
         self._interval = _interval(interval, self._notifications)
         self._state = None if state is None else parse_location(state)
+        if self._state is not None and self._state.scheme != self._location.scheme:
+            raise UpstreamError(
+                f"The state {state!r} is not in the service of {self._location.url!r}.",
+                hint=f"One connection serves both. Give a state of the scheme {self._location.scheme}://",
+            )
 
     def stream_key(self) -> str:
         """Return `objects:` with the connection, the location, the pattern and what is read."""

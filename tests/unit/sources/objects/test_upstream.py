@@ -17,7 +17,9 @@ from headrace.triggers.upstream import load_upstream
     ("location", "arguments", "message"),
     [
         ("landing", {}, "Invalid location"),
-        ("gs://landing", {}, "Invalid location"),
+        ("az://landing", {}, "Invalid location"),
+        ("gs://b", {"notifications": SQS("q", decode="s3")}, "Notifications of gs:// are not supported"),
+        ("gs://b", {"state": "s3://c/x"}, "is not in the service of"),
         ("s3://user:secret@landing", {}, "Invalid location"),
         ("s3://landing:90/x", {}, "Invalid location"),
         ("s3:///x", {}, "Invalid location"),
@@ -69,3 +71,43 @@ def test_key_and_etag_identify_an_object() -> None:
     objects = [StoredObject("a", "1", 1, 0), StoredObject("a", "2", 1, 0), StoredObject("b", "1", 1, 0), StoredObject("a\udcff", "1", 1, 0)]
     assert len({stored.digest for stored in objects}) == len(objects)
     assert StoredObject("a", "1", 9, 9, "v").digest == objects[0].digest
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket", "prefix"),
+    [
+        ("s3://b", "b", ""),
+        ("s3://b/", "b", ""),
+        ("gs://b/x y/%41/ü#1", "b", "x y/%41/ü#1/"),
+        ("gs://b_1.c-d/in/", "b_1.c-d", "in/"),
+        ("s3://b/\U0001f600", "b", "\U0001f600/"),
+        ("s3://b/a:b@c;d&e=f+g", "b", "a:b@c;d&e=f+g/"),
+    ],
+)
+def test_a_folder_is_what_is_written(url: str, bucket: str, prefix: str) -> None:
+    location = parse_location(url)
+    assert (location.bucket, location.prefix) == (bucket, prefix)
+    assert parse_location(location.url) == location
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3:/b", "s3:b", "S3://b", "s3://", "s3://b//x", "s3://b/x//", "s3://b/x//y", "s3://b/../c", "s3://b/./c", "s3://b/x?y", "s3://b/a\tb",
+     "s3://b/a\nb", " s3://b/x", "s3://b c/x", "s3://[x/y", "s3://b\u2100/x", "s3://b%41/x", "s3://b/\udcff", "s3://b/\x00", "s3://b\\c",
+     "s3://b/" + "é" * 600, "file:///x", "gcs://b/x", "memory://b"],
+)  # fmt: skip
+def test_a_location_that_might_mean_another_folder_is_refused(url: str) -> None:
+    with pytest.raises(UpstreamError, match="Invalid location"):
+        parse_location(url)
+
+
+@pytest.mark.parametrize(("url", "hint"), [("gcs://b", "gs://bucket"), ("az://b", "not supported yet"), ("file:///x", "Directory")])
+def test_the_scheme_of_another_system_says_what_to_do(url: str, hint: str) -> None:
+    with pytest.raises(UpstreamError) as refused:
+        parse_location(url)
+    assert hint in str(refused.value.hint)
+
+
+def test_each_scheme_has_a_connection_by_default() -> None:
+    connections = [ObjectStore(url).serialize()[1]["connection"] for url in ("s3://b", "gs://b")]
+    assert connections == ["s3", "gcs"]
