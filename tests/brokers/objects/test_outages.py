@@ -78,7 +78,8 @@ async def test_requests_and_answers_that_are_lost_lose_and_repeat_nothing(bucket
                     network.mode = ""
                     await advance
                     seen += [raw.value["n"] for raw, _ in items]
-        assert seen == list(range(120))
+        # An object whose first bytes were lost is read after others: objects have no order.
+        assert sorted(seen) == list(range(120))
         bucket.put("end.jsonl", numbers(120, 121))
         async with reading(bucket.producer(read="lines")) as stream:
             assert [raw.value["n"] for raw, _ in await stream.take(1)] == [120]
