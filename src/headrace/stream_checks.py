@@ -1,4 +1,4 @@
-"""Checks of the streams that a project declares: the readers of a folder, the shards of an upstream, the copies of dead letters."""
+"""Checks of the streams that a project declares: readers of folders, shards, copies of dead letters, and functions of the user."""
 
 from __future__ import annotations
 
@@ -61,3 +61,10 @@ def check_dead_letter_targets(watched: Mapping[str, BaseEventTrigger]) -> None:
                 f"and to {target or 'nowhere'} by {name!r}.",
                 hint="Give all watches the same upstream.",
             )
+
+
+def check_user_code(watched: Iterable[BaseEventTrigger]) -> None:
+    """Import the functions that the upstreams of watches name. Raises `UpstreamError` or `ProjectError` for one that cannot be imported."""
+    for trigger in watched:
+        if isinstance(trigger, WatchTrigger):
+            trigger.upstream.check_user_code()

@@ -12,8 +12,8 @@ from headrace.core.values.text import id_part
 from headrace.errors import MalformedEvent
 from headrace.triggers.raw_event import Message, RawHeaders
 
-Decoding: TypeAlias = Literal["json", "text", "base64", "cloudevents", "debezium"]
-"""How the value of a message becomes JSON. `json` takes it unchanged."""
+Format: TypeAlias = Literal["json", "text", "base64", "cloudevents", "debezium"]
+"""A format of message values. `json` takes the value unchanged."""
 
 NULL: Final = b"null"
 """The JSON of a message without a value, by which a broker marks a deleted key."""
@@ -129,7 +129,7 @@ def decode_debezium(value: bytes | None, headers: RawHeaders) -> Decoded:
     return Decoded(value)
 
 
-DECODERS: Final[Mapping[Decoding, Decoder]] = {
+DECODERS: Final[Mapping[str, Decoder]] = {
     "json": decode_json,
     "text": decode_text,
     "base64": decode_base64,

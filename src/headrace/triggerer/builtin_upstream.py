@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from headrace.triggers.base import BaseEventTrigger, BaseTrigger, has_acks
-from headrace.triggers.upstream import is_builtin
+from headrace.triggers.upstream import described_upstream, is_builtin
 from headrace.triggers.watch import WatchTrigger
 
 
 def is_builtin_stream(kind: type[BaseEventTrigger], kwargs: dict[str, Any]) -> bool:
     """Return whether only built-in code opens the stream of a trigger."""
     if kind is WatchTrigger:
-        return is_builtin(kwargs["upstream"]["classpath"])
+        return not described_upstream(kwargs["upstream"]).has_user_code
     return is_builtin(f"{kind.__module__}.")
 
 
@@ -28,7 +28,7 @@ def describe_builtin_upstream(kind: type[BaseTrigger], kwargs: dict[str, Any]) -
         return None, b""
     producer = kind.create_shared_stream_producer(kwargs)
     upstream = getattr(producer, "upstream", None)
-    if upstream is None or not is_builtin(f"{type(producer).__module__}.") or not is_builtin(f"{type(upstream).__module__}."):
+    if upstream is None or upstream.has_user_code or not all(is_builtin(f"{type(one).__module__}.") for one in (producer, upstream)):
         return None, b""
     classpath, arguments = upstream.serialize()
     return classpath, msgspec.json.encode(arguments)

@@ -124,6 +124,15 @@ class Upstream(ABC):
         """The default source of an event of this upstream."""
         return f"headrace:{self.whole_stream_key()}"
 
+    @property
+    def has_user_code(self) -> bool:
+        """Whether its producer runs code of the user, in a process for such code. Code that is not Headrace's always does."""
+        return False
+
+    def check_user_code(self) -> None:
+        """Import the functions of the user that the producer calls. Raises `UpstreamError` or `ProjectError`."""
+        return
+
     def relative_to(self, base: Path) -> Self:
         """Return the upstream with its relative paths resolved against the folder `base`."""
         del base
@@ -144,6 +153,11 @@ class DescribedUpstream(Upstream):
     def stream_key(self) -> str:
         """Return the serialised key."""
         return self._key
+
+    @property
+    def has_user_code(self) -> bool:
+        """True: the class is the user's."""
+        return True
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments of the upstream."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.errors import MalformedEvent
 from headrace.sources.decoding import (
     DECODERS,
-    Decoding,
+    Format,
     decode_base64,
     decode_cloudevent,
     decode_debezium,
@@ -124,7 +124,7 @@ HEADERS = st.lists(st.tuples(st.sampled_from([*(name for name, _ in binary()), "
 
 
 @given(st.sampled_from(sorted(set(DECODERS) - {"json"})), st.none() | st.binary() | JSON, HEADERS)
-def test_any_value_becomes_json_or_is_refused(decoding: Decoding, value: bytes | None, headers: Any) -> None:
+def test_any_value_becomes_json_or_is_refused(decoding: Format, value: bytes | None, headers: Any) -> None:
     with suppress(MalformedEvent):
         json.loads(DECODERS[decoding](value, headers).data)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.sources.decoding import DECODERS, Decoder, decode_or_reason
+from headrace.sources.declared_decoder import is_function
+from headrace.sources.decoding import DECODERS, NULL, Decoder, decode_or_reason
 from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding
 from headrace.triggers.raw_event import Message
 
@@ -40,10 +41,19 @@ def raw_event(message: Any, decode: Decoder, partition: Partition, offset: int) 
     return event
 
 
+def decode_again(message: KafkaMessage, decode: Decoder) -> None:
+    """Decode the value of a message that was decoded as JSON, which leaves it as it is."""
+    value = None if message.data is NULL else message.data  # the same object only for a message without a value
+    (message.data, message.id), message.malformed = decode_or_reason(decode, value, message.metadata.headers)
+
+
 def open_decoder(decode: KafkaDecoding, connection: Connection | None) -> tuple[Decoder, SchemaRegistry | None]:
-    """Return the decoder of values, and the schema registry that it reads, if there is a connection to one. Raises `UpstreamError`."""
+    """Return the decoder of values, and the schema registry that it reads, if there is a connection to one. Raises `UpstreamError`.
+
+    A function of the user is not called by the thread of the client: values stay as they are for `decode_again`.
+    """
     if connection is None:
-        return DECODERS["json" if decode == CONFLUENT else decode], None
+        return DECODERS["json" if decode == CONFLUENT or is_function(decode) else decode], None
     from headrace.sources.schema_registry.registry import SchemaRegistry
     from headrace.sources.schema_registry.wire_format import wire_format_decoder
 

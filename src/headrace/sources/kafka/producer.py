@@ -15,9 +15,10 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.core.values.shards import Shard
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.blocking_seek import BlockingSeek
+from headrace.sources.declared_decoder import decoder_of, is_function
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kafka.commits import Answers, CommitRequest
-from headrace.sources.kafka.message import KafkaMessage
+from headrace.sources.kafka.message import KafkaMessage, decode_again
 from headrace.sources.kafka.reader import Description, KafkaReader, Listener
 from headrace.sources.kafka.settings import KafkaDecoding, client_settings, consumer_settings, ignored_settings
 from headrace.sources.kafka.start import Start
@@ -73,15 +74,19 @@ class KafkaProducer(SharedStreamProducer):
             UpstreamFenced: Another reader has taken over the group.
             StreamError: The brokers do not answer, or messages were deleted before they were read.
         """
+        decode = decoder_of(self._topics.decode) if is_function(self._topics.decode) else None
         reader = self._reader = await self._start()
         try:
             while True:
                 kind, item = await self._inbox.get()
                 if kind == "messages":
                     self._batch, self._batch_size = iter(item), len(item)
+                    size = sum(len(message.data) for message in item)
                     for message in self._batch:
+                        if decode is not None:
+                            decode_again(message, decode)
                         yield message, message
-                    reader.took(len(item), sum(len(message.data) for message in item))
+                    reader.took(len(item), size)
                     self._batch_size = 0
                 elif kind == "marks":
                     await self._check(reader, item)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from headrace.core.connection import Connection
 from headrace.core.values.shards import WHOLE, Shard
 from headrace.errors import UpstreamError
-from headrace.sources.decoding import Decoding
+from headrace.sources.declared_decoder import Decoding
 
 DEFAULT_PORT: Final = 9092
 KIND: Final = "kafka"

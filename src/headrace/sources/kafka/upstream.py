@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from headrace.core.values.shards import MAX_SHARDS, WHOLE, Shard, shard_name
 from headrace.errors import UpstreamError
+from headrace.sources.declared_decoder import DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.producer import KafkaProducer, Topics
 from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding
 from headrace.sources.kafka.start import Start, parse_start, serialize_start
-from headrace.triggers.upstream import Upstream
 
 MAX_TOPIC_CHARS: Final = 249
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-class Kafka(Upstream):
+class Kafka(DecodingUpstream):
     """Topics of Apache Kafka. A message becomes a raw event with its key, headers and timestamp.
 
     A lane is a partition, the position is the offset.
@@ -29,7 +29,8 @@ class Kafka(Upstream):
         group: The consumer group. Use it for this upstream only.
         start: Where the first reading of the group begins: `"earliest"`, `"latest"`, a time, or offsets by topic and partition.
         decode: How a value becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
-            the JSON format of CloudEvents, `"debezium"` as the change event, `"confluent"` by its schema: Avro, Protobuf or JSON.
+            the JSON format of CloudEvents, `"debezium"` as the change event, `"confluent"` by its schema: Avro, Protobuf or JSON. Or a
+            function of the bytes and the headers, or its path: `"shop.decoding:order"`.
         schema_registry: The id of the connection of kind `https` or `http` to the schema registry, for `decode="confluent"`.
         shards: The number of streams in which the partitions are read, from 1 to 256. Partition p of a topic is in shard p mod `shards`.
         shard: The index of the shard that this upstream reads alone, as `split` returns it, or None for all.
@@ -43,7 +44,7 @@ class Kafka(Upstream):
         connection: str = "kafka",
         group: str,
         start: Start | str = "earliest",
-        decode: KafkaDecoding = "json",
+        decode: KafkaDecoding | ValueFunction = "json",
         schema_registry: str | None = None,
         shards: int = 1,
         shard: int | None = None,
@@ -54,14 +55,13 @@ class Kafka(Upstream):
         self._connection = _text("connection", connection)
         self._group = _text("group", group)
         self._start = parse_start(start)
-        if decode != CONFLUENT and decode not in DECODERS:
-            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join((*DECODERS, CONFLUENT))}.")
+        self._decode = check_decoding(decode, (*DECODERS, CONFLUENT))
+        self.decodings = (self._decode,)
         if (decode == CONFLUENT) != (schema_registry is not None):
             raise UpstreamError(
                 f"decode={decode!r} and schema_registry={schema_registry!r} do not fit.",
                 hint=f'Values with schemas need both: decode="{CONFLUENT}", schema_registry="registry".',
             )
-        self._decode = decode
         self._schema_registry = None if schema_registry is None else _text("schema_registry", schema_registry)
         self._shards = _integer("shards", shards, 1, MAX_SHARDS)
         self._shard = None if shard is None else _integer("shard", shard, 0, self._shards - 1)

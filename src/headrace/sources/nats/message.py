@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headrace.sources.decoding import ATTRIBUTE_PREFIX, DECODERS, Decoding, decoded_message
+from headrace.sources.declared_decoder import Decoding, decoder_of
+from headrace.sources.decoding import ATTRIBUTE_PREFIX, decoded_message
 from headrace.sources.nats.lanes import Origin
 from headrace.triggers.raw_event import Message
 
@@ -21,7 +22,7 @@ def raw_event(data: bytes, headers: Mapping[str, str] | None, *, subject: str, l
     """
     pairs = [(_header_name(str(name), decode), value.encode()) for name, value in headers.items()] if headers else ()
     return decoded_message(
-        DECODERS[decode],
+        decoder_of(decode),
         data or None,
         lane,
         origin.sequence,

@@ -10,7 +10,7 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
-from headrace.sources.decoding import Decoding
+from headrace.sources.declared_decoder import Decoding
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.nats.client import ACK, NatsClient
 from headrace.sources.nats.consumers import Consumers, Description, look_at_stream

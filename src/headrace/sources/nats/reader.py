@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
-from headrace.sources.decoding import Decoding
+from headrace.sources.declared_decoder import Decoding
 from headrace.sources.nats.client import NatsClient
 from headrace.sources.nats.consumers import StreamInfo, look_at_consumer, look_at_stream
 from headrace.sources.nats.lanes import Delivered, Lane, parse_origin

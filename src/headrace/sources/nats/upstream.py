@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.nats.consumers import Description
 from headrace.sources.nats.producer import NatsArguments, NatsProducer
 from headrace.sources.nats.start import Start, parse_start, serialize_start
 from headrace.sources.nats.subjects import ALL_SUBJECTS, check_subjects
-from headrace.triggers.upstream import Upstream
 
 MAX_STREAM_CHARS: Final = 255
 MAX_DURABLE_CHARS: Final = 100
@@ -21,7 +20,7 @@ _NAME: Final = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 _DURABLE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Nats(Upstream):
+class Nats(DecodingUpstream):
     """A stream of NATS JetStream. A message becomes a raw event with its subject as key, its headers, timestamp and number of deliveries.
 
     A lane is a subject filter with a durable consumer of its own, the position is the sequence in the stream.
@@ -33,7 +32,7 @@ class Nats(Upstream):
         connection: The id of a connection of kind `nats`, with address and credentials.
         start: Where the first reading begins: `"earliest"`, `"latest"`, the sequence of a message, or a time.
         decode: How a value becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
-            the JSON format of CloudEvents, `"debezium"` as the change event.
+            the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         max_ack_pending: How many messages of a lane the server delivers before the first of them is acknowledged.
     """
 
@@ -45,20 +44,19 @@ class Nats(Upstream):
         durable: str,
         connection: str = "nats",
         start: Start | str = "earliest",
-        decode: Decoding = "json",
+        decode: Decoding | ValueFunction = "json",
         max_ack_pending: int = 100_000,
     ) -> None:
         if not _NAME.fullmatch(_text("stream", stream)) or len(stream) > MAX_STREAM_CHARS:
             raise UpstreamError(f"Invalid stream {stream!r}.", hint="A name has no spaces, dots, wildcards and slashes.")
         if not _DURABLE.fullmatch(_text("durable", durable)) or len(durable) > MAX_DURABLE_CHARS:
             raise UpstreamError(f"Invalid durable {durable!r}.", hint=f"A name has up to {MAX_DURABLE_CHARS} letters, digits, '-' and '_'.")
-        if decode not in DECODERS:
-            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join(DECODERS)}.")
+        self._decode = check_decoding(decode)
+        self.decodings = (self._decode,)
         self._connection = _text("connection", connection)
         self._consumers = Description(
             stream, durable, check_subjects(subjects), parse_start(start), _whole("max_ack_pending", max_ack_pending, MAX_ACK_PENDING)
         )
-        self._decode: Decoding = decode
 
     def stream_key(self) -> str:
         """Return `nats:` with the connection, the stream, the durable name and the subjects."""

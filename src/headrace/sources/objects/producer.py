@@ -12,7 +12,7 @@ import structlog
 from headrace.core.connection import Connection
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
-from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.objects.bucket import Bucket, Missing
 from headrace.sources.objects.gcs.client import GcsBucket
@@ -128,7 +128,7 @@ class ObjectProducer(SharedStreamProducer):
             selection = description.selection
             tracker = Tracker(state.finished)
             intake = Intake(bucket, selection, description.interval, tracker, state, self._problems)
-            lines = LineReading(bucket, intake, DECODERS[description.decode], self._problems)
+            lines = LineReading(bucket, intake, decoder_of(description.decode), self._problems)
             notifications = None
             if description.notifications is not None:
                 queue = description.notifications.producer()

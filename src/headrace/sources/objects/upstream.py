@@ -6,18 +6,17 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.objects.location import CONNECTIONS, STATE_FOLDER, Location, parse_location
 from headrace.sources.objects.producer import Description, ObjectProducer, ReadMode
 from headrace.sources.sqs.upstream import SQS
-from headrace.triggers.upstream import Upstream
 
 READ_MODES: Final = ("metadata", "lines")
 MIN_INTERVAL_SECONDS: Final = 0.1
 MAX_INTERVAL_SECONDS: Final = 86_400.0
 
 
-class ObjectStore(Upstream):
+class ObjectStore(DecodingUpstream):
     """The objects of a folder of a bucket, and of the folders in it. Objects are found by listings, by notifications, or by both.
 
     With `read="metadata"`, each object is a raw event. With `read="lines"`, an object is a lane, and each line a raw event with the byte
@@ -27,7 +26,7 @@ class ObjectStore(Upstream):
         location: The folder, such as `s3://landing/orders` or `gs://landing/orders`. Name the bucket alone to read all of it.
         pattern: A glob pattern for the last part of the key.
         read: `"metadata"` or `"lines"`.
-        decode: How a line becomes JSON: `"json"`, `"text"`, `"base64"`, `"cloudevents"`, `"debezium"`.
+        decode: How a line becomes JSON: `"json"`, `"text"`, `"base64"`, `"cloudevents"`, `"debezium"`, or by a function.
         connection: The id of a connection of kind `s3` or `aws` (default `s3`), or of kind `gcs` for `gs://` (default `gcs`).
         interval: The seconds between two listings, or None to read notifications only.
         notifications: The queue that receives the notifications of an `s3://` bucket, such as `SQS("landing", decode="s3")`.
@@ -40,7 +39,7 @@ class ObjectStore(Upstream):
         *,
         pattern: str = "*",
         read: ReadMode = "metadata",
-        decode: Decoding = "json",
+        decode: Decoding | ValueFunction = "json",
         connection: str | None = None,
         interval: float | None = 30.0,
         notifications: SQS | dict[str, Any] | None = None,
@@ -51,9 +50,10 @@ class ObjectStore(Upstream):
             raise UpstreamError(f"Invalid pattern {pattern!r}.", hint="Give a glob pattern for the last part of a key, such as '*.jsonl'.")
         if read not in READ_MODES:
             raise UpstreamError(f"Invalid read {read!r}.", hint=f"Use one of: {', '.join(READ_MODES)}.")
-        if decode not in DECODERS or (read == "metadata" and decode != "json"):
-            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f'With read="lines", use one of: {", ".join(DECODERS)}.')
-        self._pattern, self._read, self._decode = pattern, read, decode
+        if read == "metadata" and decode != "json":
+            raise UpstreamError(f"Invalid decode {decode!r}: objects have no values to decode.", hint='Read their lines: read="lines".')
+        self._pattern, self._read, self._decode = pattern, read, check_decoding(decode)
+        self.decodings = (self._decode,)
         self._connection = CONNECTIONS[self._location.scheme] if connection is None else _text("connection", connection)
         self._notifications = SQS(**notifications) if isinstance(notifications, dict) else notifications
         if self._notifications is not None and self._location.scheme != "s3":

@@ -9,6 +9,7 @@ from contextlib import closing, nullcontext
 from typing import Any
 
 from headrace.core.connection import Connection
+from headrace.sources.declared_decoder import decoder_of, is_function
 from headrace.sources.decoding import Decoder
 from headrace.sources.kafka.assignment import Assignment
 from headrace.sources.kafka.broker_errors import described
@@ -39,6 +40,8 @@ def _peek(topics: Topics, connection: Connection, registry: Connection | None, r
     with closing(client):
         decode, schemas = open_decoder(topics.decode, registry)
         with nullcontext() if schemas is None else closing(schemas):
+            if is_function(topics.decode):
+                decode = decoder_of(topics.decode)
             return _read(client, topics, decode, request, until)
 
 

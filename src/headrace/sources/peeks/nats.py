@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headrace.sources.decoding import Decoding
+from headrace.sources.declared_decoder import Decoding
 from headrace.sources.nats.client import NatsClient
 from headrace.sources.nats.consumers import StreamInfo, look_at_consumer, look_at_stream
 from headrace.sources.nats.lanes import Origin

@@ -10,7 +10,7 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError, StreamError, UpstreamError
-from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.rabbitmq.client import UNREACHABLE, RabbitConnection
 from headrace.sources.rabbitmq.management import check_queues
 from headrace.sources.rabbitmq.message import delivery_count, is_from_stream, raw_event
@@ -72,7 +72,7 @@ class RabbitProducer(SharedStreamProducer):
             StreamError: The server does not answer, a queue has another reader, or a channel or consumer has ended.
         """
         await self._open()
-        decode, is_only_queue = DECODERS[self._queues.decode], len(self._queues.queues) == 1
+        decode, is_only_queue = decoder_of(self._queues.decode), len(self._queues.queues) == 1
         while True:
             arrival = await self._arrivals.get()
             # What has arrived on an ended channel is delivered again.

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.rabbitmq.producer import Queues, RabbitProducer
-from headrace.triggers.upstream import Upstream
 
 MAX_NAME_BYTES: Final = 255
 MAX_QUEUES: Final = 1_000
@@ -16,7 +15,7 @@ MAX_PREFETCH: Final = 65_535
 MAX_CONSUMER_TIMEOUT_SECONDS: Final = 604_800
 
 
-class RabbitMQ(Upstream):
+class RabbitMQ(DecodingUpstream):
     """Queues of RabbitMQ, classic or quorum. A message becomes a raw event with its id, routing key, headers and timestamp.
 
     A lane is a queue. Messages have no position. The id of a message is its property `message_id`, if the sender has set one.
@@ -25,7 +24,7 @@ class RabbitMQ(Upstream):
         queues: The name of a queue, or several names.
         connection: The id of a connection of kind `amqp` or `amqps`, with address, credentials and virtual host.
         decode: How a body becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
-            the JSON format of CloudEvents, `"debezium"` as the change event.
+            the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         prefetch: The number of messages of each queue that the reader holds at most.
         dead_letters: Whether a rejected message also goes to the dead-letter exchange of its queue. Without such an exchange, RabbitMQ
             drops it. By default, it becomes a dead letter of Headrace only.
@@ -37,18 +36,17 @@ class RabbitMQ(Upstream):
         queues: str | Sequence[str],
         *,
         connection: str = "rabbitmq",
-        decode: Decoding = "json",
+        decode: Decoding | ValueFunction = "json",
         prefetch: int = 500,
         dead_letters: bool = False,
         consumer_timeout: int = 1_800,
     ) -> None:
         self._queues = _names(queues)
-        if decode not in DECODERS:
-            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join(DECODERS)}.")
+        self._decode = check_decoding(decode)
+        self.decodings = (self._decode,)
         if not isinstance(dead_letters, bool):
             raise UpstreamError(f"Invalid dead_letters {dead_letters!r}.", hint="Give True or False.")
         self._connection = _text(connection)
-        self._decode: Decoding = decode
         self._prefetch = _whole("prefetch", prefetch, MAX_PREFETCH, "messages")
         self._dead_letters = dead_letters
         self._consumer_timeout = _whole("consumer_timeout", consumer_timeout, MAX_CONSUMER_TIMEOUT_SECONDS, "seconds")

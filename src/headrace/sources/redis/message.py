@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from headrace.errors import MalformedEvent
-from headrace.sources.decoding import DECODERS, Decoded, Decoder, Decoding, decoded_message
+from headrace.sources.declared_decoder import Decoding, decoder_of
+from headrace.sources.decoding import Decoded, Decoder, decoded_message
 from headrace.sources.redis.entry_ids import time_of
 from headrace.triggers.raw_event import Message, RawHeaders
 
@@ -59,7 +60,7 @@ def raw_event(format: EntryFormat, entry: StreamEntry, fields: Sequence[bytes], 
             headers.append((name, content))
         if name == format.key:
             key = content.decode(errors="replace")
-    decode: Decoder = decode_fields if format.payload is None else DECODERS[format.decode]
+    decode: Decoder = decode_fields if format.payload is None else decoder_of(format.decode)
     if format.payload is not None and value is None:
         decode = _without_field(format.payload)
     return decoded_message(

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.decoding import DECODERS, Decoding
+from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.redis.entry_ids import NO_ID, id_of, parse_id, position_of
 from headrace.sources.redis.groups import LATEST_ID
 from headrace.sources.redis.message import EntryFormat
 from headrace.sources.redis.producer import RedisProducer
 from headrace.sources.redis.reader import Description
-from headrace.triggers.upstream import Upstream
 
 MAX_KEY_CHARS: Final = 200
 MAX_KEYS: Final = 1_000
@@ -21,7 +20,7 @@ MAX_LEASE_SECONDS: Final = 600
 _START_HINT: Final = 'Use "earliest", "latest", or the id of an entry such as "1763900000000-0". Reading begins after it.'
 
 
-class RedisStreams(Upstream):
+class RedisStreams(DecodingUpstream):
     """Streams of Redis or Valkey, read with a consumer group. An entry becomes a raw event with its fields and its time.
 
     A lane is a stream key, the position is made of the id of the entry.
@@ -33,7 +32,7 @@ class RedisStreams(Upstream):
         payload: The field with the value; the others become headers. Without it, the value is an object of all fields, as texts.
         key: The field with the key of the message.
         decode: How the value of `payload` becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`,
-            `"cloudevents"` in the JSON format of CloudEvents, `"debezium"` as the change event.
+            `"cloudevents"` in the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         start: Where the first reading of the group begins: `"earliest"`, `"latest"`, or after the entry with an id.
         lease: The seconds after which another reader may replace one that no longer answers.
     """
@@ -46,17 +45,16 @@ class RedisStreams(Upstream):
         group: str,
         payload: str | None = None,
         key: str | None = None,
-        decode: Decoding = "json",
+        decode: Decoding | ValueFunction = "json",
         start: str = "earliest",
         lease: int = 10,
     ) -> None:
-        if decode not in DECODERS:
-            raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one of: {', '.join(DECODERS)}.")
+        self._decode = check_decoding(decode)
+        self.decodings = (self._decode,)
         if payload is None and decode != "json":
             raise UpstreamError(f"decode is {decode!r}, and no payload is given.", hint='Name the field with the value: payload="data".')
         self._payload = None if payload is None else _text("payload", payload)
         self._key = None if key is None else _text("key", key)
-        self._decode: Decoding = decode
         self._start = _start(start)
         self._keys = _keys(keys)
         self._connection = _text("connection", connection)

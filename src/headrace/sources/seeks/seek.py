@@ -75,6 +75,11 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """Why a kind cannot seek, and what to do instead."""
+NOT_BUILT_IN: Final = ("it is not built in", "Move its reader with the tools of its system.")
+DECODED_BY_FUNCTION: Final = (
+    "a function decodes its values, in a process that knows no seek",
+    "Move the offsets with the tools of its system, while no triggerer reads it.",
+)
 
 
 async def preview_seek(upstream: Upstream, target: SeekTarget) -> Sequence[LanePreview]:
@@ -86,8 +91,8 @@ async def preview_seek(upstream: Upstream, target: SeekTarget) -> Sequence[LaneP
     """
     kind = f"{type(upstream).__module__}.{type(upstream).__qualname__}"
     module = MODULES.get(kind)
-    if module is None:
-        why, hint = REFUSALS.get(kind, ("it is not built in", "Move its reader with the tools of its system."))
+    if module is None or upstream.has_user_code:
+        why, hint = DECODED_BY_FUNCTION if upstream.has_user_code else REFUSALS.get(kind, NOT_BUILT_IN)
         raise UpstreamError(f"The upstream {upstream.stream_key()} cannot seek: {why}.", hint=hint)
     preview: Previewer = import_module(module).preview
     return await preview(upstream, target)

@@ -9,11 +9,12 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from headrace.errors import MalformedEvent, UpstreamError
+from headrace.sources.declared_decoder import Decoding, check_decoding, decoder_of, is_function
 from headrace.sources.decoding import DECODERS, Decoder
 from headrace.triggers.raw_event import RawHeaders
 
-Decoding: TypeAlias = Literal["json", "text", "base64", "cloudevents", "debezium", "sns", "eventbridge", "s3"]
-"""One step from a body to JSON: an envelope or a format. Envelopes contain JSON unless a step follows."""
+Step: TypeAlias = Decoding | Literal["sns", "eventbridge", "s3"]
+"""One step from a body to JSON: an envelope, a format or a function. Envelopes contain JSON unless a step follows."""
 
 FINAL_STEPS: Final = (*DECODERS, "s3")
 """Steps after which no other step can follow."""
@@ -86,28 +87,33 @@ _s3_records: Final = msgspec.json.Decoder(_S3Records).decode
 _s3_record: Final = msgspec.json.Decoder(_S3Record).decode
 
 
-def check_decoding(decode: object) -> tuple[Decoding, ...]:
-    """Return the steps of an argument: one name, or several from the outer to the inner. Raises `UpstreamError`."""
-    steps = (decode,) if isinstance(decode, str) else tuple(decode) if isinstance(decode, Sequence) else ()
-    if not steps or any(step not in _STEPS for step in steps):
+def check_steps(decode: object) -> tuple[str, ...]:
+    """Return the steps of an argument: one, or several from the outer to the inner. Raises `UpstreamError`."""
+    arguments = decode if isinstance(decode, Sequence) and not isinstance(decode, str) else (decode,)
+    if not arguments:
         raise UpstreamError(f"Invalid decode {decode!r}.", hint=f"Use one or several of: {', '.join(_STEPS)}.")
+    steps = tuple(check_decoding(step, tuple(_STEPS)) for step in arguments)
     for step in steps[:-1]:
-        if step in FINAL_STEPS:
+        if step in FINAL_STEPS or is_function(step):
             raise UpstreamError(f"Invalid decode {decode!r}: nothing can follow {step!r}.", hint='Begin with the outer one: ("sns", "s3").')
     return steps
 
 
-def has_several_records(decoding: Sequence[Decoding]) -> bool:
+def has_several_records(decoding: Sequence[Step]) -> bool:
     """Return whether a body may have any number of records."""
     return "s3" in decoding
 
 
-def unpack(body: str, decoding: Sequence[Decoding], headers: RawHeaders = ()) -> list[Record]:
+def unpack(body: str, decoding: Sequence[Step], headers: RawHeaders = ()) -> list[Record]:
     """Return the records of a body. A body that is not as declared is a single malformed record."""
     records = [Record(body.encode(errors="surrogatepass"), headers=headers)]
     for step in decoding:
-        records = [part for record in records for part in ([record] if record.malformed else _STEPS[step](record))]
+        records = [part for record in records for part in ([record] if record.malformed else _step(step)(record))]
     return records
+
+
+def _step(name: Step) -> Callable[[Record], list[Record]]:
+    return _format(decoder_of(name)) if is_function(name) else _STEPS[name]
 
 
 def _format(decode: Decoder) -> Callable[[Record], list[Record]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headrace.sources.sqs.envelopes import Decoding, Record, has_several_records, unpack
+from headrace.sources.sqs.envelopes import Record, Step, has_several_records, unpack
 from headrace.triggers.raw_event import Message
 
 HEADER_ATTRIBUTES: Final = ("MessageDeduplicationId", "SequenceNumber", "AWSTraceHeader")
 """System attributes that become headers."""
 
 
-def raw_events(message: Mapping[str, Any], lane: str, decoding: Sequence[Decoding]) -> list[Message]:
+def raw_events(message: Mapping[str, Any], lane: str, decoding: Sequence[Step]) -> list[Message]:
     """Return the raw events of a received message, as the client describes it."""
     records = unpack(message["Body"], decoding, _headers(message))
     several = has_several_records(decoding)

@@ -12,7 +12,7 @@ from headrace.sources.leases.leases import Lease
 from headrace.sources.leases.producer import LeaseProducer
 from headrace.sources.leases.service import Answer, Failures, LeaseService, LeaseSettings, Received
 from headrace.sources.sqs.client import MAX_MESSAGES, SqsClient
-from headrace.sources.sqs.envelopes import Decoding
+from headrace.sources.sqs.envelopes import Step
 from headrace.sources.sqs.message import group_of, raw_events
 from headrace.triggers.secrets import aget_connection
 
@@ -21,7 +21,7 @@ class PollSettings(NamedTuple):
     """How a queue is polled. `lanes` is the number of lanes of a FIFO queue, or None for one per group."""
 
     queue: str
-    decoding: Sequence[Decoding]
+    decoding: Sequence[Step]
     visibility: int
     wait: int
     lanes: int | None

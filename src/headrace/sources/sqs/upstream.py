@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.sqs.envelopes import Decoding, check_decoding
+from headrace.sources.declared_decoder import DecodingUpstream, ValueFunction
+from headrace.sources.sqs.envelopes import Step, check_steps
 from headrace.sources.sqs.producer import PollSettings, QueueDescription, SqsProducer
-from headrace.triggers.upstream import Upstream
 
 MAX_NAME_CHARS: Final = 80
 MIN_VISIBILITY_SECONDS: Final = 2
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 
 
-class SQS(Upstream):
+class SQS(DecodingUpstream):
     """A queue of Amazon SQS. A message becomes a raw event with its id, attributes and the number of deliveries.
 
     A FIFO queue has one lane for each message group, a standard queue has one lane without order. Messages have no position.
@@ -30,7 +30,8 @@ class SQS(Upstream):
         connection: The id of a connection of kind `sqs` or `aws`, with region, credentials and, if needed, the address.
         account: The account that owns the queue, if it is not that of the credentials.
         decode: How a body becomes JSON: a format (`"json"`, `"text"`, `"base64"`, `"cloudevents"`, `"debezium"`), or the envelopes to
-            remove (`"sns"`, `"eventbridge"`, `"s3"`). Several steps are named from the outer to the inner one: `("sns", "s3")`.
+            remove (`"sns"`, `"eventbridge"`, `"s3"`). Several steps are named from the outer to the inner one: `("sns", "s3")`. The last
+            may be a function.
         visibility: The visibility timeout of a received message in seconds. It is extended as long as the message is not answered.
         wait: The seconds of a long poll. Closing the upstream takes up to this time.
         lanes: The number of lanes into which message groups are put, or None for one lane per group. Only for a FIFO queue.
@@ -42,7 +43,7 @@ class SQS(Upstream):
         *,
         connection: str = "sqs",
         account: str | None = None,
-        decode: Decoding | Sequence[Decoding] = "json",
+        decode: Step | ValueFunction | Sequence[Step | ValueFunction] = "json",
         visibility: int = 30,
         wait: int = 5,
         lanes: int | None = None,
@@ -50,7 +51,8 @@ class SQS(Upstream):
         self._queue = _queue_name(queue)
         self._connection = _connection_id(connection)
         self._account = _account_digits(account)
-        self._decode = check_decoding(decode)
+        self._decode = check_steps(decode)
+        self.decodings = self._decode
         self._visibility = _whole("visibility", visibility, MIN_VISIBILITY_SECONDS, MAX_VISIBILITY_SECONDS, "seconds")
         self._wait = _whole("wait", wait, 1, MAX_WAIT_SECONDS, "seconds")
         if lanes is not None and not self._queue.endswith(".fifo"):

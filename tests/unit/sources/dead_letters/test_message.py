@@ -14,7 +14,7 @@ from support.sources.dead_letters import copy_of
 @pytest.mark.parametrize("decode", ["json", "text", "base64"])
 @pytest.mark.parametrize("value", [b"{}", b"a text", "é\u2028".encode(), b"", b"null"])
 def test_the_value_of_a_copy_is_the_value_that_was_decoded(decode: str, value: bytes) -> None:
-    decoded = DECODERS[decode](value, ())  # type: ignore[index]
+    decoded = DECODERS[decode](value, ())
     assert copied_value(copy_of(1, decoded.data), decode) == (value, True)
 
 

@@ -44,3 +44,9 @@ async def test_an_upstream_that_cannot_seek_says_what_to_do(upstream: Any) -> No
 
 def test_each_built_in_kind_can_seek_or_says_why_not() -> None:
     assert seek.MODULES.keys() | seek.REFUSALS.keys() == peek.MODULES.keys() | peek.REFUSALS.keys()
+
+
+async def test_an_upstream_that_a_function_decodes_cannot_seek() -> None:
+    upstream = Kafka("orders", group="shop", decode="shop.decoding:order")
+    with pytest.raises(UpstreamError, match="a function decodes its values"):
+        await seek.preview_seek(upstream, parse_target("latest"))

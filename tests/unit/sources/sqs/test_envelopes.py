@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import UpstreamError
-from headrace.sources.sqs.envelopes import Record, check_decoding, unpack
+from headrace.sources.sqs.envelopes import Record, check_steps, unpack
 
 OBJECT = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "landing"}, "object": {"key": "a+b/%C3%BC.json", "sequencer": "1"}}}
 
@@ -17,13 +17,13 @@ def sns(message: str, **fields: Any) -> str:
 
 @pytest.mark.parametrize(("argument", "steps"), [("json", ("json",)), (["sns", "s3"], ("sns", "s3")), (("eventbridge",), ("eventbridge",))])
 def test_valid_steps(argument: Any, steps: tuple[str, ...]) -> None:
-    assert check_decoding(argument) == steps
+    assert check_steps(argument) == steps
 
 
 @pytest.mark.parametrize("argument", ["xml", (), ("s3", "sns"), ("json", "sns"), 3, None])
 def test_invalid_steps_are_refused(argument: Any) -> None:
     with pytest.raises(UpstreamError, match="Invalid decode"):
-        check_decoding(argument)
+        check_steps(argument)
 
 
 def test_json_is_unchanged() -> None:
