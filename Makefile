@@ -29,7 +29,7 @@ test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos,
 	@$(PYTEST) -m "not ($(QUICK))"
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ and Apicurio through Maven, kfake, NATS, versitygw and fake-gcs-server through Go
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ and Apicurio through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
 	@scripts/brokers/elasticmq.sh setup
@@ -38,6 +38,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/fake-gcs.sh setup
 	@scripts/brokers/postgresql.sh setup
 	@scripts/brokers/nats.sh setup
+	@scripts/brokers/pubsub.sh setup
 	@scripts/brokers/rabbitmq.sh setup
 	@scripts/brokers/redis.sh setup
 
@@ -142,7 +143,7 @@ example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL serv
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra delta --extra kafka --extra sqs --extra objects --extra gcs --extra redis --extra nats --extra rabbitmq --extra schema-registry
+DEV_EXTRAS := $(EXTRAS) --extra delta --extra kafka --extra sqs --extra objects --extra gcs --extra redis --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock

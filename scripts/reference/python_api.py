@@ -21,6 +21,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "Nats",
             "ObjectStore",
             "Postgres",
+            "PubSub",
             "RabbitMQ",
             "SQS",
             "RedisStreams",

@@ -20,6 +20,7 @@ from headrace.sources.memory.upstream import Memory as Memory
 from headrace.sources.nats.upstream import Nats as Nats
 from headrace.sources.objects.upstream import ObjectStore as ObjectStore
 from headrace.sources.postgres.upstream import Postgres as Postgres
+from headrace.sources.pubsub.upstream import PubSub as PubSub
 from headrace.sources.queue.upstream import Queue as Queue
 from headrace.sources.queue.writer import QueueWriter as QueueWriter
 from headrace.sources.rabbitmq.upstream import RabbitMQ as RabbitMQ

@@ -18,6 +18,7 @@ MODULES: Final[Mapping[str, str]] = {
     "gcs": "headrace.sources.objects.gcs.probe",
     "kafka": "headrace.sources.kafka.client",
     "nats": "headrace.sources.nats.client",
+    "pubsub": "headrace.sources.pubsub.client",
     "s3": "headrace.sources.objects.s3.probe",
     "postgres": "headrace.sources.postgres.probe",
     "postgresql": "headrace.sources.postgres.probe",

@@ -17,6 +17,7 @@ from headrace.sources.decoding import DECODERS, decode_or_reason
 from headrace.sources.kafka.upstream import Kafka
 from headrace.sources.nats.upstream import Nats
 from headrace.sources.objects.upstream import ObjectStore
+from headrace.sources.pubsub.upstream import PubSub
 from headrace.sources.rabbitmq.upstream import RabbitMQ
 from headrace.sources.redis.upstream import RedisStreams
 from headrace.sources.sqs.upstream import SQS
@@ -155,6 +156,7 @@ UPSTREAMS = [
     lambda decode: Nats(stream="orders", durable="shop", decode=decode),
     lambda decode: RabbitMQ("orders", decode=decode),
     lambda decode: RedisStreams("orders", group="shop", payload="data", decode=decode),
+    lambda decode: PubSub("orders", decode=decode),
     lambda decode: SQS("orders", decode=decode),
     lambda decode: SQS("orders", decode=("sns", decode)),
     lambda decode: ObjectStore("s3://orders", read="lines", decode=decode),

@@ -53,6 +53,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "a look at messages of SQS hides them from the reader and counts as a delivery, which may move them to the dead-letter queue",
         "See the number of messages in the metrics of the queue, or send a copy to a second queue through SNS.",
     ),
+    "headrace.sources.pubsub.upstream.PubSub": (
+        "a look at messages of Pub/Sub hides them from the reader and counts as a delivery",
+        "See the number of messages in the metrics of the subscription, or create a second subscription of the topic.",
+    ),
     "headrace.sources.rabbitmq.upstream.RabbitMQ": (
         "a look at messages of RabbitMQ delivers them and puts them back, which counts as a delivery and may change their order",
         "See the number of messages with: rabbitmqctl list_queues. To see messages, bind a second queue to the exchange.",

@@ -37,6 +37,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "a queue has no position, and deletes the messages that are answered",
         "To skip all messages, purge the queue. To get messages again, send them again.",
     ),
+    "headrace.sources.pubsub.upstream.PubSub": (
+        "a subscription has no position of single messages",
+        "To skip or repeat messages, seek the subscription to a time: gcloud pubsub subscriptions seek NAME --time=TIME.",
+    ),
     "headrace.sources.rabbitmq.upstream.RabbitMQ": (
         "a queue has no position, and deletes the messages that are answered",
         "To skip all messages: rabbitmqctl purge_queue NAME. To get messages again, send them again.",

@@ -6,7 +6,9 @@ from typing import Final
 
 from headrace.wire.base import Timestamp, WireModel
 
-KINDS: Final = frozenset({"directory", "http", "kafka", "memory", "nats", "objects", "postgres", "queue", "rabbitmq", "redis", "sqs"})
+KINDS: Final = frozenset(
+    {"directory", "http", "kafka", "memory", "nats", "objects", "postgres", "pubsub", "queue", "rabbitmq", "redis", "sqs"}
+)
 """The first parts of the names of built-in upstreams."""
 MAX_LANES: Final = 20
 """Lanes of one upstream, those furthest behind first."""

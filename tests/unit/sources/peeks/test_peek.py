@@ -11,6 +11,7 @@ from headrace.sources.memory.upstream import Memory
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.sources.peeks.peek import MODULES, REFUSALS, PeekRequest, in_turn, matching_lanes, peek_upstream
 from headrace.sources.postgres.upstream import Postgres
+from headrace.sources.pubsub.upstream import PubSub
 from headrace.sources.queue.upstream import Queue
 from headrace.sources.rabbitmq.upstream import RabbitMQ
 from headrace.sources.sqs.upstream import SQS
@@ -26,6 +27,7 @@ class OwnQueue(Queue):
     ("upstream", "why"),
     [
         (SQS("orders"), "counts as a delivery"),
+        (PubSub("orders"), "counts as a delivery"),
         (RabbitMQ("orders"), "puts them back"),
         (Postgres("outbox", slot="shop"), "replication slot"),
         (ObjectStore("s3://bucket/orders"), "not implemented"),

@@ -1,0 +1,1 @@
+"""Subscriptions of Google Cloud Pub/Sub: pull, hold, acknowledge."""

@@ -1,0 +1,91 @@
+"""A subscription of a test, with a topic, a connection and an upstream of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from headrace.sources.pubsub.producer import PubSubProducer
+from headrace.sources.pubsub.upstream import PubSub
+from headrace.testing.contract.broker import Broker
+from headrace.triggers.upstream import Upstream
+from support.processes.broker_server import connection_variable
+from support.processes.pubsub import shared
+
+PROJECT = "projects/shop"
+
+
+class PubSubSubscription:
+    """A subscription of the shared server, with the shortest deadline."""
+
+    def __init__(self, *, ordered: bool = False) -> None:
+        import grpc
+        from google.pubsub_v1.services.publisher import PublisherClient
+        from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+        from google.pubsub_v1.services.subscriber import SubscriberClient
+        from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+        address = shared().address
+        self._channel = grpc.insecure_channel(address)
+        self._publisher: Any = PublisherClient(transport=PublisherGrpcTransport(channel=self._channel))
+        self._subscriber: Any = SubscriberClient(transport=SubscriberGrpcTransport(channel=self._channel))
+        self.name = f"orders-{secrets.token_hex(4)}"
+        self._topic, self._path = f"{PROJECT}/topics/{self.name}", f"{PROJECT}/subscriptions/{self.name}"
+        self._publisher.create_topic(name=self._topic)
+        self._subscriber.create_subscription(
+            request={"name": self._path, "topic": self._topic, "ack_deadline_seconds": 10, "enable_message_ordering": ordered}
+        )
+        self.connection = f"pubsub_{secrets.token_hex(4)}"
+        os.environ[connection_variable(self.connection)] = f"pubsub://{address}/shop?emulator=true"
+
+    def send(self, messages: Sequence[bytes], key: str = "", **attributes: str) -> None:
+        """Publish messages."""
+        for start in range(0, len(messages), 200):
+            batch = [{"data": data, "ordering_key": key, "attributes": attributes} for data in messages[start : start + 200]]
+            self._publisher.publish(topic=self._topic, messages=batch)
+
+    def pull(self) -> list[str]:
+        """Return the ids of messages that another reader gets now."""
+        answer = self._subscriber.pull(subscription=self._path, max_messages=1_000)
+        return [received.message.message_id for received in answer.received_messages]
+
+    def delete(self) -> None:
+        """Delete the subscription."""
+        self._subscriber.delete_subscription(subscription=self._path)
+
+    def upstream(self, **arguments: Any) -> PubSub:
+        """Return an upstream of the subscription."""
+        named: dict[str, Any] = {"connection": self.connection, "lease": 10, "wait": 1} | arguments
+        return PubSub(self.name, **named)
+
+    def producer(self, **arguments: Any) -> PubSubProducer:
+        """Return a new producer of the subscription."""
+        return self.upstream(**arguments).producer()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        os.environ.pop(connection_variable(self.connection), None)
+        self._channel.close()
+
+
+class PubSubBroker(Broker):
+    """A subscription without order."""
+
+    lanes: ClassVar[bool] = False
+    positions: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    progress: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._subscription = PubSubSubscription()
+
+    def send(self, lane: str, messages: Sequence[bytes]) -> None:
+        self._subscription.send(messages)
+
+    def upstream(self) -> Upstream:
+        return self._subscription.upstream()
+
+    def close(self) -> None:
+        self._subscription.close()
