@@ -88,7 +88,7 @@ def task_run_rows(n: int, text: str) -> dict[str, Any]:
 
 def letter_rows(n: int, text: str) -> dict[str, Any]:
     facts = {"id": f"{n}", "kind": "malformed", "reason": "r", "stream": "s", "triggers": "[]", "attempts": 1, "received": n}
-    return facts | {"raw": text, "traceback": "[]", "state": "discarded", "acted": n}
+    return facts | {"raw": text, "traceback": "[]", "state": "discarded", "acted": n, "number": n}
 
 
 def pipeline_letter(n: int, text: str) -> dict[str, Any]:

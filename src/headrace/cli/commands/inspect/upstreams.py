@@ -83,7 +83,7 @@ To = Annotated[
     str,
     typer.Option(
         "--to",
-        help="earliest, latest, a time such as 2026-11-24T10:00:00Z, an offset, or LANE=TARGET,LANE=TARGET.",
+        help="The position: earliest, latest, a time such as 2026-11-24T10:00:00Z, an offset, or LANE=TARGET,LANE=TARGET.",
         metavar="TARGET",
         show_default=False,
     ),
