@@ -73,7 +73,7 @@ def test_a_hanging_jvm_or_one_without_memory_ends_the_process_with_an_error(does
     assert ("JVM killed" in ended.stdout + ended.stderr) == (does == "hang")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)  # up to twelve starts of a JVM, beside other tests
 def test_the_event_that_crashes_the_jvm_is_isolated_and_the_others_are_stored(api: Api, home: Path) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     api.feed([leg(str(number), trigger) for number in range(4)])
