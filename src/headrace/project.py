@@ -27,7 +27,7 @@ from headrace.pipeline_checks import (
     check_payload,
     check_table,
 )
-from headrace.stream_checks import check_dead_letter_targets, check_folders, check_shards, check_user_code
+from headrace.stream_checks import check_declarations, check_folders, check_reader_names, check_shards, check_user_code
 from headrace.tasks.task import StartTrigger, Task
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.project_paths import PROJECT_FOLDER, resolve_each_path_once
@@ -284,7 +284,8 @@ class Project:
         ]
         check_folders(triggers)
         check_shards(self._triggers.values(), triggers)
-        check_dead_letter_targets(self._triggers)
+        check_declarations(self._triggers)
+        check_reader_names(self._triggers)
         check_user_code(self._triggers.values())
         return DeclareProject(
             triggers=triggers,

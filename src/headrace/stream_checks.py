@@ -1,13 +1,14 @@
-"""Checks of the streams that a project declares: readers of folders, shards, copies of dead letters, and functions of the user."""
+"""Checks of the streams that a project declares: readers of folders, shards, equal declarations, names of readers, and users' functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from headrace.core.values.shards import split_shard_name
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
-from headrace.triggers.upstream import FOLDER_STREAM, Upstream
+from headrace.triggers.upstream import FOLDER_STREAM, Upstream, is_builtin
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import DeclaredTrigger
 
@@ -47,20 +48,40 @@ def check_shards(watched: Iterable[BaseEventTrigger], triggers: Sequence[Declare
             )
 
 
-def check_dead_letter_targets(watched: Mapping[str, BaseEventTrigger]) -> None:
-    """Refuse two targets for the dead letters of one stream: one reader copies them."""
-    first: dict[str, tuple[str, str | None]] = {}
+def check_declarations(watched: Mapping[str, BaseEventTrigger]) -> None:
+    """Refuse two declarations of one built-in upstream: one reader serves all its watches, with the arguments of one of them."""
+    first: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name, upstream in _builtin_upstreams(watched):
+        _, arguments = upstream.serialize()
+        stream = upstream.stream_key()
+        other, known = first.setdefault(stream, (name, arguments))
+        for argument in known | arguments:
+            one, two = (f"{argument}={values.get(argument)!r}" for values in (known, arguments))
+            if one != two:
+                raise ProjectError(
+                    f"The stream {stream} is declared with {one} by {other!r}, and with {two} by {name!r}.",
+                    hint="Give all watches the same upstream.",
+                )
+
+
+def check_reader_names(watched: Mapping[str, BaseEventTrigger]) -> None:
+    """Refuse two upstreams with one reader name at the broker: each would take messages and progress of the other."""
+    first: dict[str, tuple[str, str]] = {}
+    for name, upstream in _builtin_upstreams(watched):
+        stream = upstream.whole_stream_key()
+        for reader in upstream.reader_names:
+            other, known = first.setdefault(reader, (name, stream))
+            if stream != known:
+                raise ProjectError(
+                    f"The {reader} would read for two upstreams: {known} of {other!r}, and {stream} of {name!r}.",
+                    hint="Give all watches the same upstream, and choose with match=. Or give each upstream a reader of its own.",
+                )
+
+
+def _builtin_upstreams(watched: Mapping[str, BaseEventTrigger]) -> Iterator[tuple[str, Upstream]]:
     for name, trigger in watched.items():
-        if not isinstance(trigger, WatchTrigger) or type(trigger.upstream).dead_letter_target is Upstream.dead_letter_target:
-            continue
-        target = trigger.upstream.dead_letter_target
-        other, known = first.setdefault(trigger.upstream.stream_key(), (name, target))
-        if target != known:
-            raise ProjectError(
-                f"The dead letters of {trigger.upstream.stream_key()} are copied to {known or 'nowhere'} by {other!r}, "
-                f"and to {target or 'nowhere'} by {name!r}.",
-                hint="Give all watches the same upstream.",
-            )
+        if isinstance(trigger, WatchTrigger) and is_builtin(trigger.upstream.serialize()[0]):
+            yield name, trigger.upstream
 
 
 def check_user_code(watched: Iterable[BaseEventTrigger]) -> None:

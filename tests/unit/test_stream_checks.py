@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace import SQS, Directory, Kafka, Nats, Postgres, Queue, RabbitMQ, RedisStreams
 from headrace.errors import ProjectError
 from headrace.project import Project
-from headrace.sources.kafka.upstream import Kafka
 from headrace.triggers.base import BaseEventTrigger
+from headrace.triggers.upstream import Upstream
 
 
 class Reader(BaseEventTrigger):
@@ -54,13 +55,68 @@ def test_a_trigger_in_python_can_read_each_shard() -> None:
     assert streams == ["kafka:kafka/shop/orders#0-of-2", "kafka:kafka/shop/orders#1-of-2"] * 2
 
 
-@pytest.mark.parametrize("other", [None, "elsewhere"])
-def test_two_dead_letter_topics_of_one_stream_are_rejected(other: str | None) -> None:
+@pytest.mark.parametrize(
+    ("first", "other", "argument"),
+    [
+        (Kafka("orders", group="shop"), Kafka("orders", group="shop", decode="text"), "decode"),
+        (Kafka("orders", group="shop"), Kafka("orders", group="shop", start="latest"), "start"),
+        (Kafka("orders", group="shop", dead_letter_topic="dead"), Kafka("orders", group="shop"), "dead_letter_topic"),
+        (
+            Kafka("orders", group="shop", dead_letter_topic="dead"),
+            Kafka("orders", group="shop", dead_letter_topic="b"),
+            "dead_letter_topic",
+        ),
+        (Directory("inbox", keep_done=3), Directory("inbox"), "keep_done"),
+        (Queue("orders.queue", lanes=4), Queue("orders.queue"), "lanes"),
+        (SQS("orders"), SQS("orders", decode=("sns", "json")), "decode"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_two_declarations_of_one_stream_that_differ_are_rejected(first: Upstream, other: Upstream, argument: str) -> None:
     project = Project("shop")
-    project.watch("first", Kafka("orders", group="shop", dead_letter_topic="dead"))
-    project.watch("same", Kafka("orders", group="shop", dead_letter_topic="dead"))
-    project.watch("another.group", Kafka("orders", group="another", dead_letter_topic=other))
+    project.watch("first", first)
+    project.watch("same", first)
     project.declaration()
-    project.watch("other", Kafka("orders", group="shop", dead_letter_topic=other))
-    with pytest.raises(ProjectError, match=r"are copied to topic dead by 'first', and to (nowhere|topic elsewhere) by 'other'"):
+    project.watch("other", other)
+    with pytest.raises(ProjectError, match=rf"declared with {argument}=.* by 'first', and with {argument}=.* by 'other'"):
         project.declaration()
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "reader"),
+    [
+        (Kafka("orders", group="shop"), Kafka(["orders", "payments"], group="shop"), "consumer group 'shop'"),
+        (Kafka("orders", group="shop", shards=2), Kafka("payments", group="shop", shards=2), "consumer group 'shop'"),
+        (Nats("a", stream="S", durable="d"), Nats(["a", "b"], stream="S", durable="d"), "durable consumer 'd' of 'a'"),
+        (Postgres("outbox", slot="shop"), Postgres("others", slot="shop"), "replication slot 'shop'"),
+        (RedisStreams("a", group="shop"), RedisStreams(["a", "b"], group="shop"), "consumer group 'shop' of 'a'"),
+        (RabbitMQ("a"), RabbitMQ(["a", "b"]), "queue 'a'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_two_upstreams_with_one_reader_at_the_broker_are_rejected(one: Upstream, two: Upstream, reader: str) -> None:
+    project = Project("shop")
+    project.watch("first", one)
+    project.declaration()
+    project.watch("other", two)
+    with pytest.raises(ProjectError, match=rf"The {reader} .*would read for two upstreams"):
+        project.declaration()
+
+
+def test_upstreams_with_different_readers_at_the_broker_are_accepted() -> None:
+    project = Project("shop")
+    for number, upstream in enumerate(
+        [
+            Kafka("orders", group="shop", shards=2),
+            Kafka("orders", group="other"),
+            Kafka("orders", group="shop", connection="elsewhere"),
+            Nats("a", stream="S", durable="d"),
+            Nats("b", stream="S", durable="d"),
+            RedisStreams("a", group="shop"),
+            RedisStreams("b", group="shop"),
+            RabbitMQ("a"),
+            RabbitMQ("b"),
+        ]
+    ):
+        project.watch(f"watch{number}", upstream)
+    project.declaration()

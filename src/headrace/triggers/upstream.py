@@ -120,6 +120,11 @@ class Upstream(ABC):
         return None
 
     @property
+    def reader_names(self) -> Sequence[str]:
+        """Descriptions of what serves one upstream at the broker, such as a consumer group. Two upstreams must not have one in common."""
+        return ()
+
+    @property
     def source(self) -> str:
         """The default source of an event of this upstream."""
         return f"headrace:{self.whole_stream_key()}"

@@ -132,6 +132,11 @@ class Kafka(DecodingUpstream):
         return None if self._dead_letter_topic is None else f"topic {self._dead_letter_topic}"
 
     @property
+    def reader_names(self) -> tuple[str, ...]:
+        """The consumer group."""
+        return (f"consumer group {self._group!r} of connection {self._connection!r}",)
+
+    @property
     def event_type(self) -> str:
         """The default type of an event from a message."""
         return "headrace.kafka.message"

@@ -87,6 +87,13 @@ class Nats(DecodingUpstream):
         return producer
 
     @property
+    def reader_names(self) -> tuple[str, ...]:
+        """The durable consumer of each subject."""
+        consumers = self._consumers
+        stream = f"stream {consumers.stream!r} of connection {self._connection!r}"
+        return tuple(f"durable consumer {consumers.durable!r} of {subject!r} in {stream}" for subject in consumers.subjects)
+
+    @property
     def event_type(self) -> str:
         """The default type of an event from a message."""
         return "headrace.nats.message"

@@ -88,6 +88,11 @@ class Postgres(Upstream):
         return producer
 
     @property
+    def reader_names(self) -> tuple[str, ...]:
+        """The replication slot."""
+        return (f"replication slot {self._description.slot!r} of connection {self._description.connection!r}",)
+
+    @property
     def event_type(self) -> str:
         """The default type of an event from a change."""
         return "headrace.postgres.row" if self._description.format == "outbox" else "headrace.postgres.change"

@@ -74,6 +74,11 @@ class RabbitMQ(DecodingUpstream):
         return producer
 
     @property
+    def reader_names(self) -> tuple[str, ...]:
+        """The queues, each of which has one reader."""
+        return tuple(f"queue {queue!r} of connection {self._connection!r}" for queue in self._queues)
+
+    @property
     def event_type(self) -> str:
         """The default type of an event from a message."""
         return "headrace.rabbitmq.message"

@@ -91,6 +91,11 @@ class RedisStreams(DecodingUpstream):
         return producer
 
     @property
+    def reader_names(self) -> tuple[str, ...]:
+        """The consumer group of each stream key."""
+        return tuple(f"consumer group {self._group!r} of {key!r} of connection {self._connection!r}" for key in self._keys)
+
+    @property
     def event_type(self) -> str:
         """The default type of an event from an entry."""
         return "headrace.redis.entry"
