@@ -23,11 +23,11 @@ class Failure(msgspec.Struct, array_like=True):
     is_final: bool = False
 
 
-def failure(error: BaseException) -> Failure:
+def failure(error: BaseException, *, with_traceback: bool = True) -> Failure:
     """Return an exception as text that can be sent and stored.
 
     Secrets are masked here, because only this process knows which secrets it has fetched.
     """
     kind = clean_text(type_name(error))[:MAX_TYPE_CHARS]
-    lines = [line for entry in describe_traceback(error) for line in mask(entry).splitlines()]
+    lines = [line for entry in (describe_traceback(error) if with_traceback else ()) for line in mask(entry).splitlines()]
     return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:], isinstance(error, StreamEnded))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Final, Protocol
 
 import structlog
 
+from headrace.triggerer.cooperative_yield import CooperativeYield
 from headrace.triggerer.exception_text import Failure
 from headrace.triggerer.ipc.messages import Call, Frame, ProjectInvalid
 from headrace.triggerer.ipc.trigger_messages import Command, Commands, Ended, Ready, Release, Released, Steps
@@ -24,6 +26,12 @@ MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
 
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 """No turn adds to a batch of this size: the frame size is limited, and each turn may add its largest raw events."""
+
+MAX_FRAME_COMMANDS: Final = 1_000
+"""Commands in one frame. Between two frames, the loops of both processes serve other tasks."""
+
+MAX_FILLED_TURNS: Final = 256
+"""Turns that fill one batch."""
 
 _CALLS_SECONDS: Final = 1.0  # seconds in which API calls of a process that ended can finish
 
@@ -175,6 +183,7 @@ class TriggerProcess:
     async def _listen(self, process: RunnerProcess) -> str:
         """Handle the frames of the process until it ends. Return the reason that it sent, or ""."""
         proxy, reason = ApiProxy(self._api, process.link), ""
+        yielder = CooperativeYield()
         try:
             while (frame := await process.link.receive()) is not None:
                 if isinstance(frame, ProjectInvalid):
@@ -183,6 +192,7 @@ class TriggerProcess:
                     await proxy.forward(frame)
                 else:
                     self._handle(frame)
+                await yielder.checkpoint()
         finally:
             await proxy.close(_CALLS_SECONDS)
         return reason
@@ -220,19 +230,34 @@ class TriggerProcess:
         self._flushing = False
         if process is None or not (self._commands or self._turns_to_fill):
             return
+        if len(self._commands) > MAX_FRAME_COMMANDS:
+            # without raw events: one of them may be for a turn whose command is not sent yet
+            process.link.post(Commands(self._commands[:MAX_FRAME_COMMANDS], [], []))
+            del self._commands[:MAX_FRAME_COMMANDS]
+            self._flush_soon()
+            return
         batch = Batch()
-        if process.link.queued < MAX_QUEUED_BYTES:
-            while self._turns_to_fill and batch.size < MAX_BATCH_BYTES:
-                turn = next(iter(self._turns_to_fill))
-                del self._turns_to_fill[turn]
-                if turn.number in self.turns:
-                    turn.fill(batch)
+        is_congested = process.link.queued >= MAX_QUEUED_BYTES
+        if not is_congested:
+            self._fill(batch)
         commands, self._commands = self._commands, []
         if commands or batch.delivered:
             process.link.post(Commands(commands, batch.raws, batch.delivered))
-        if self._turns_to_fill:
+        if not self._turns_to_fill:
+            return
+        if is_congested or batch.size >= MAX_BATCH_BYTES:
             self._flushing = True
             self._flushed = asyncio.create_task(self._flush_later(process), name="trigger process reads")
+        else:
+            self._flush_soon()
+
+    def _fill(self, batch: Batch) -> None:
+        for turn in [*islice(self._turns_to_fill, MAX_FILLED_TURNS)]:
+            if batch.size >= MAX_BATCH_BYTES:
+                return
+            del self._turns_to_fill[turn]
+            if turn.number in self.turns:
+                turn.fill(batch)
 
     async def _flush_later(self, process: RunnerProcess) -> None:
         await process.link.wait_flushed()

@@ -90,6 +90,11 @@ class RemoteStream:
         self._closed: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def closed_with(self) -> Exception | None:
+        """The error with which the runner closed the stream, or None."""
+        return self._closed
+
     def origin(self) -> EventOrigin | None:
         """Return the origin of the filter's current raw event, or None if it has none. Any thread may call it."""
         at = self._at

@@ -173,7 +173,8 @@ class TriggerExecutor:
             if turn not in self._cancelled:
                 failed = failure(RuntimeError("The trigger's filter cancelled itself."))
         elif (error := task.exception()) is not None:
-            failed = failure(error)
+            # without a traceback if the stream ended: all its filters end at once, and none of them caused it
+            failed = failure(error, with_traceback=stream is None or error is not stream.closed_with)
         self._cancelled.discard(turn)
         self._say(Ended(turn, 0 if stream is None else stream.generation, failed, loaded=True))
 
