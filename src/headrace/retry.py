@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
+_shared_random = random.Random()  # noqa: S311  for jitter; a generator for each request, with a seed of its own, costs more than the request
 FAILED = 500
 """The status with which the api says that a request made it fail; all else that is transient says that it is not available."""
 
@@ -27,7 +28,7 @@ class Backoff:
 
     first: float = 0.1
     max_seconds: float = 5.0
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = _shared_random
     _tries: int = 0
 
     def next(self, at_least: float | None = None) -> float:

@@ -37,6 +37,7 @@ class LocalProcess:
         self.heartbeat = SharedHeartbeat()
         self.pid = 0
         self.lowered = 0
+        self.processor_wait = 0.0
         self.executor = TriggerExecutor(end, ApiCalls(end), self.heartbeat)
         self._end = end
         self._task = asyncio.create_task(self._run())

@@ -34,6 +34,7 @@ class FailureReporter:
         self._leases = leases
         self._numbers: dict[int, tuple[int, int]] = {}
         self._max_counters = _MAX_COUNTERS
+        self._printed: tuple[BaseException | None, list[str]] = (None, [])
         self._log = structlog.get_logger(__name__)
 
     async def __call__(self, context: TriggerContext, error: BaseException, *, upstream: bool = False) -> FailureRecorded:
@@ -50,7 +51,7 @@ class FailureReporter:
             blocked=error.blocked if isinstance(error, TriggerError) else 0.0,
             type=storable_id(type_name(error), _MAX_TYPE_CHARS),
             message=mask(describe_text(error) + hint),
-            traceback=traceback_lines(error),
+            traceback=self._lines_of_stream(error) if upstream else traceback_lines(error),
         )
         try:
             return await retry_until_available(lambda: self._api.request(REPORT_FAILURE, failure, trigger_id=trigger_id), "failure")
@@ -81,6 +82,13 @@ class FailureReporter:
                 return _DEFAULT_WAIT_SECONDS
             waits.append(answer.retry_in)
         return max(waits)
+
+    def _lines_of_stream(self, error: BaseException) -> list[str]:
+        """Return the traceback of an error with which a stream ended. It is printed once for all filters of the stream."""
+        cause = error.__cause__ or error
+        if self._printed[0] is not cause:
+            self._printed = cause, traceback_lines(error)
+        return self._printed[1]
 
     def _number(self, trigger_id: int, epoch: int) -> int:
         last_epoch, last = self._numbers.get(trigger_id, (epoch, 0))

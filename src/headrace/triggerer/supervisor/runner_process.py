@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from headrace.errors import ResourceError
@@ -77,6 +78,14 @@ class RunnerProcess:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def processor_wait(self) -> float:
+        """Seconds that its main thread was ready to run and had no processor, or 0.0 if the system does not count them."""
+        try:
+            return int(Path(f"/proc/{self.pid}/schedstat").read_bytes().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
     async def wait_ended(self) -> int:
         """Wait until the process has ended. Return its exit code, or the negative number of the signal that ended it."""

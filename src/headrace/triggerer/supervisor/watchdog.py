@@ -40,13 +40,15 @@ class LoopWatchdog:
     async def run(self) -> Blocked:
         """Watch until the loop was blocked for too long; return that block."""
         detector, loop = StallDetector(), asyncio.get_running_loop()
-        before = loop.time()
+        before, wait_before = loop.time(), self._runner.processor_wait
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
-            now = loop.time()
+            now, wait = loop.time(), self._runner.processor_wait
+            # a process that waits for a processor on a busy machine is not blocked
+            passed = max(0.0, now - before - max(0.0, wait - wait_before))
             # If the checks are more than three intervals apart, this process itself did not run.
-            seconds = detector.check(self._runner.heartbeat.beats, now - before, 3 * _CHECK_SECONDS)
-            before = now
+            seconds = detector.check(self._runner.heartbeat.beats, passed, 3 * _CHECK_SECONDS)
+            before, wait_before = now, wait
             if self._silent is not None:
                 self._silent(seconds)
             await self._update(seconds)
