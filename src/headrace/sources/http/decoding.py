@@ -1,4 +1,4 @@
-"""Requests as messages: JSON, lines of JSON, and CloudEvents in their three modes."""
+"""Requests as messages: JSON, lines of JSON, forms, and CloudEvents in their three modes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from headrace.core.values.text import id_part, storable_id
 from headrace.errors import MalformedEvent
 from headrace.sources.decoding import CONTENT_TYPE, Decoded
 from headrace.sources.http.cloud_events import BATCH, FAMILY, STRUCTURED, batch_of_events, binary_event, is_binary, structured_event
+from headrace.sources.http.forms import FORM, form_json
 from headrace.sources.http.rejection import RequestRejected, reject_invalid
 from headrace.sources.http.request_headers import media_type, stored_headers
 from headrace.sources.outgoing import MAX_MESSAGE_BYTES, OutgoingMessage
@@ -60,8 +61,10 @@ def decode_request(decoding: RequestDecoding, headers: Mapping[str, str], body: 
         lines = [line for line in body.split(b"\n") if line.strip()]
         id = decoding.scheme.delivery_id(headers, None)
         return DecodedRequest([make.line(line, id, number) for number, line in enumerate(lines, 1)], None)
-    if not kind.is_json:
-        raise _unsupported(headers, f"Send JSON with the Content-Type {_JSON}, or a CloudEvent.")
+    if kind.name == FORM:
+        body = form_json(body)
+    elif not kind.is_json:
+        raise _unsupported(headers, f"Send JSON with the Content-Type {_JSON}, a form, or a CloudEvent.")
     value = json_value(body)
     return DecodedRequest([make.message(body, value, None, decoding.scheme.delivery_id(headers, value))], value)
 

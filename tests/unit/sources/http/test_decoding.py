@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -19,7 +20,16 @@ from headrace.sources.outgoing import OutgoingMessage
 
 PLAIN = RequestDecoding(SCHEMES["none"])
 EVENT = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t"}
-TYPES = ("application/json", "application/x-ndjson", "application/cloudevents+json", "application/cloudevents-batch+json", "text/plain", "")
+FORM = "application/x-www-form-urlencoded"
+TYPES = (
+    "application/json",
+    "application/x-ndjson",
+    "application/cloudevents+json",
+    "application/cloudevents-batch+json",
+    FORM,
+    "text/plain",
+    "",
+)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -121,3 +131,42 @@ def test_a_long_or_odd_id_is_bounded_and_distinct() -> None:
 )
 def test_a_challenge(value: object, expected: str | None) -> None:
     assert challenge_of(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b"command=%2Fdeploy&text=web+42&user_id=U1", {"command": "/deploy", "text": "web 42", "user_id": "U1"}),
+        (b"tag=a&tag=b&tag=&one=%C3%A9", {"tag": ["a", "b", ""], "one": "\u00e9"}),
+        (b"tag=a&tag=a", {"tag": ["a", "a"]}),
+        (b"payload=%7B%22action%22%3A%22opened%22%7D", {"action": "opened"}),
+        (b"payload=%7B%7D&other=1", {"payload": "{}", "other": "1"}),
+    ],
+)
+def test_a_form_is_an_object_of_its_fields_or_the_json_of_its_payload(body: bytes, value: Any) -> None:
+    (message,) = decode(body, content_type=f"{FORM}; charset=utf-8")
+    assert json.loads(message.data) == value
+
+
+def test_a_form_has_the_delivery_id_of_its_sender() -> None:
+    (message,) = decode(b"payload=%7B%7D", RequestDecoding(SCHEMES["github"]), content_type=FORM, x_github_delivery="d-1")
+    assert id_of(message) == "d-1"
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), st.lists(st.text(max_size=5), min_size=1, max_size=3), min_size=1, max_size=5))
+def test_any_fields_of_a_form_are_kept(fields: dict[str, list[str]]) -> None:
+    if [*fields] == ["payload"]:
+        return
+    try:
+        body = urlencode(fields, doseq=True).encode()
+    except UnicodeEncodeError:
+        return
+    (message,) = decode(body, content_type=FORM)
+    assert json.loads(message.data) == {name: texts[0] if len(texts) == 1 else texts for name, texts in fields.items()}
+
+
+@pytest.mark.parametrize("body", [b"a", b"&", b"a=%ff", "\u00e9=\udcff".encode(errors="surrogatepass"), b"&".join([b"a=1"] * 1_001)])
+def test_a_body_that_is_no_form_is_rejected(body: bytes) -> None:
+    with pytest.raises(RequestRejected, match="not a form") as rejection:
+        decode(body, content_type=FORM)
+    assert rejection.value.status == 400
