@@ -11,7 +11,7 @@ from headrace.demo.feed.manifest import Manifest
 from headrace.demo.feed.plan import FeedPlan, plan_feed
 from headrace.demo.feed.process import parameters
 from headrace.demo.report.tables import BoardHour, Departure
-from headrace.sources.file_names import new_lane
+from headrace.sources.files.names import new_lane
 from headrace.wire.status.status import DeadLetterSummary
 
 FEW = 3_000

@@ -16,7 +16,7 @@ from headrace.demo.feed.plan import FeedPlan, plan_feed
 from headrace.durable_files import replace_file
 from headrace.errors import ResourceError, UsageError
 from headrace.sources.directory.folder import DONE_FOLDER
-from headrace.sources.folder_lock import FolderLock
+from headrace.sources.files.folder_lock import FolderLock
 
 FEED_FOLDER: Final = "feed"
 LOCK_NAME: Final = ".feed.lock"

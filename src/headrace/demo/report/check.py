@@ -17,7 +17,7 @@ from headrace.demo.feed.manifest import Manifest
 from headrace.demo.feed.writer import FEED_FOLDER, done_files
 from headrace.demo.report.tables import BoardHour, Departure, read_board, read_departures
 from headrace.errors import ResourceError
-from headrace.sources.file_names import file_of
+from headrace.sources.files.names import file_of
 from headrace.wire.status.status import DeadLetterSummary
 
 EXAMPLES: Final = 3

@@ -16,7 +16,7 @@ from headrace.sources.directory.lane import Lane
 from headrace.sources.directory.lanes import Lanes, Sight
 from headrace.sources.directory.lines import Chunk, LineReader, Mark, NotRegular, Rewritten
 from headrace.sources.directory.waiting import Candidate, Selection
-from headrace.sources.file_status import Status, status_of
+from headrace.sources.files.status import Status, status_of
 
 SLICE_SECONDS: Final = 0.05
 SCAN_STEP: Final = 256

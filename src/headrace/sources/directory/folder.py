@@ -17,9 +17,9 @@ from headrace.durable_files import sync_folder
 from headrace.errors import UpstreamError
 from headrace.sources.directory.files import unusable_folder
 from headrace.sources.directory.journal import Entry, Journal
-from headrace.sources.file_names import with_suffix
-from headrace.sources.file_status import Status, is_written, status_of
-from headrace.sources.folder_lock import FolderLock
+from headrace.sources.files.folder_lock import FolderLock
+from headrace.sources.files.names import with_suffix
+from headrace.sources.files.status import Status, is_written, status_of
 
 OWN_FOLDER: Final = ".headrace"
 DONE_FOLDER: Final = "done"

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from headrace.sources.directory.journal import Entry, Sum
 from headrace.sources.directory.lines import Chunk, LineReader, Mark
-from headrace.sources.file_names import new_lane, text_of
-from headrace.sources.file_status import FileKey, Status
+from headrace.sources.files.names import new_lane, text_of
+from headrace.sources.files.status import FileKey, Status
 
 QUIET: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 30.0

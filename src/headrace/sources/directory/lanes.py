@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 from headrace.sources.directory.journal import Entry
 from headrace.sources.directory.lane import MAX_PAUSE_SECONDS, QUIET, Lane
 from headrace.sources.directory.waiting import Candidate, Waiting
-from headrace.sources.file_names import text_of
-from headrace.sources.file_status import FileKey, Status
+from headrace.sources.files.names import text_of
+from headrace.sources.files.status import FileKey, Status
 
 MAX_FAILURES: Final = 10_000
 MAX_ERRORS: Final = 100

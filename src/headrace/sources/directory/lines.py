@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from headrace.sources.directory.journal import Sum
-from headrace.sources.file_status import Status, is_written, status_of
+from headrace.sources.files.status import Status, is_written, status_of
 from headrace.sources.line_splitter import Line, LineSplitter
 
 CHUNK: Final = 256 * 1024

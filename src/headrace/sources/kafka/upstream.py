@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from headrace.core.values.shards import MAX_SHARDS, WHOLE, Shard, shard_name
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.producer import KafkaProducer, Topics
@@ -52,8 +53,8 @@ class Kafka(DecodingUpstream):
     ) -> None:
         self._topics = _topics(topics)
         self._dead_letter_topic = None if dead_letter_topic is None else _other_topic(dead_letter_topic, self._topics)
-        self._connection = _text("connection", connection)
-        self._group = _text("group", group)
+        self._connection = check_text("connection", connection)
+        self._group = check_text("group", group)
         self._start = parse_start(start)
         self._decode = check_decoding(decode, (*DECODERS, CONFLUENT))
         self.decodings = (self._decode,)
@@ -62,9 +63,9 @@ class Kafka(DecodingUpstream):
                 f"decode={decode!r} and schema_registry={schema_registry!r} do not fit.",
                 hint=f'Values with schemas need both: decode="{CONFLUENT}", schema_registry="registry".',
             )
-        self._schema_registry = None if schema_registry is None else _text("schema_registry", schema_registry)
-        self._shards = _integer("shards", shards, 1, MAX_SHARDS)
-        self._shard = None if shard is None else _integer("shard", shard, 0, self._shards - 1)
+        self._schema_registry = None if schema_registry is None else check_text("schema_registry", schema_registry)
+        self._shards = check_integer("shards", shards, 1, MAX_SHARDS)
+        self._shard = None if shard is None else check_integer("shard", shard, 0, self._shards - 1)
 
     def stream_key(self) -> str:
         """Return `kafka:` with the connection, the group and the topics, and the shard if it reads one."""
@@ -178,15 +179,3 @@ def _other_topic(topic: object, read: Sequence[str]) -> str:
                 hint="Name another topic, or narrow the pattern.",
             )
     return topic
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
-    return value
-
-
-def _integer(name: str, value: object, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Use an integer from {low} to {high}.")
-    return value

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.nats.consumers import Description
 from headrace.sources.nats.producer import NatsArguments, NatsProducer
@@ -47,15 +48,19 @@ class Nats(DecodingUpstream):
         decode: Decoding | ValueFunction = "json",
         max_ack_pending: int = 100_000,
     ) -> None:
-        if not _NAME.fullmatch(_text("stream", stream)) or len(stream) > MAX_STREAM_CHARS:
+        if not _NAME.fullmatch(check_text("stream", stream)) or len(stream) > MAX_STREAM_CHARS:
             raise UpstreamError(f"Invalid stream {stream!r}.", hint="A name has no spaces, dots, wildcards and slashes.")
-        if not _DURABLE.fullmatch(_text("durable", durable)) or len(durable) > MAX_DURABLE_CHARS:
+        if not _DURABLE.fullmatch(check_text("durable", durable)) or len(durable) > MAX_DURABLE_CHARS:
             raise UpstreamError(f"Invalid durable {durable!r}.", hint=f"A name has up to {MAX_DURABLE_CHARS} letters, digits, '-' and '_'.")
         self._decode = check_decoding(decode)
         self.decodings = (self._decode,)
-        self._connection = _text("connection", connection)
+        self._connection = check_text("connection", connection)
         self._consumers = Description(
-            stream, durable, check_subjects(subjects), parse_start(start), _whole("max_ack_pending", max_ack_pending, MAX_ACK_PENDING)
+            stream,
+            durable,
+            check_subjects(subjects),
+            parse_start(start),
+            check_integer("max_ack_pending", max_ack_pending, 1, MAX_ACK_PENDING),
         )
 
     def stream_key(self) -> str:
@@ -97,15 +102,3 @@ class Nats(DecodingUpstream):
     def event_type(self) -> str:
         """The default type of an event from a message."""
         return "headrace.nats.message"
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
-    return value
-
-
-def _whole(name: str, value: object, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= high:
-        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Give a whole number from 1 to {high}.")
-    return value

@@ -18,7 +18,7 @@ from headrace.sources.directory.lines import LineReader, Mark, NotRegular, Rewri
 from headrace.sources.directory.producer import raw_event
 from headrace.sources.directory.upstream import Directory
 from headrace.sources.directory.watch import matcher
-from headrace.sources.file_names import text_of
+from headrace.sources.files.names import text_of
 from headrace.sources.peeks import peek as port
 from headrace.triggers.raw_event import RawEvent
 

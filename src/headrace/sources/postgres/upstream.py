@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import check_text
 from headrace.sources.postgres.decoding.formats import FORMATS, Format
 from headrace.sources.postgres.producer import Description, PostgresProducer
 from headrace.triggers.upstream import Upstream
@@ -48,7 +49,7 @@ class Postgres(Upstream):
         progress_table: str | None = None,
         create_publication: bool = False,
     ) -> None:
-        if not _SLOT.fullmatch(_name("slot", slot)) or len(slot) > MAX_NAME_CHARS:
+        if not _SLOT.fullmatch(check_text("slot", slot)) or len(slot) > MAX_NAME_CHARS:
             raise UpstreamError(
                 f"Invalid slot {slot!r}.", hint=f"A name has up to {MAX_NAME_CHARS} lowercase letters, digits and underscores."
             )
@@ -61,12 +62,12 @@ class Postgres(Upstream):
         self._description = Description(
             tables=_tables(tables),
             slot=slot,
-            connection=_name("connection", connection),
-            publication=slot if publication is None else _name("publication", publication),
+            connection=check_text("connection", connection),
+            publication=slot if publication is None else check_text("publication", publication),
             format=format,
-            payload=None if payload is None else _name("payload", payload),
-            key=None if key is None else _name("key", key),
-            lane=None if lane is None else _name("lane", lane),
+            payload=None if payload is None else check_text("payload", payload),
+            key=None if key is None else check_text("key", key),
+            lane=None if lane is None else check_text("lane", lane),
             progress_table=None if progress_table is None else _table(progress_table),
             create_publication=bool(create_publication),
         )
@@ -106,14 +107,8 @@ def _tables(tables: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _table(name: object) -> str:
-    text = _name("table", name)
+    text = check_text("table", name)
     schema, _, table = text.rpartition(".")
     if not table or "." in schema or text.startswith("."):
         raise UpstreamError(f"Invalid table {text!r}.", hint="Write it like orders, or sales.orders. Names need no quotes.")
     return f"{schema or DEFAULT_SCHEMA}.{table}"
-
-
-def _name(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
-    return value

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import check_integer
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.pubsub.producer import PubSubProducer, SubscriptionDescription
 
@@ -43,8 +44,8 @@ class PubSub(DecodingUpstream):
             _subscription_name(subscription),
             _connection_id(connection),
             decoding,
-            _seconds("lease", lease, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS),
-            _seconds("wait", wait, 1, MAX_WAIT_SECONDS),
+            check_integer("lease", lease, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS, "seconds"),
+            check_integer("wait", wait, 1, MAX_WAIT_SECONDS, "seconds"),
         )
 
     def stream_key(self) -> str:
@@ -80,9 +81,3 @@ def _connection_id(connection: object) -> str:
     if not isinstance(connection, str) or not connection:
         raise UpstreamError(f"Invalid connection {connection!r}: it is not a text.")
     return connection
-
-
-def _seconds(name: str, value: object, low: int, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Give a whole number from {low} to {high} (seconds).")
-    return value

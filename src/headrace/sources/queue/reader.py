@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.core.values.message_text import decode_metadata
 from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
-from headrace.sources.folder_lock import FolderLock
+from headrace.sources.files.folder_lock import FolderLock
 from headrace.sources.outgoing import LaneNames
 from headrace.sources.queue.file import LANE_BITS, LAST_IN_LANE, QueueFile, connect, lane_name, plain, row_id_of
 from headrace.triggers.raw_event import Message

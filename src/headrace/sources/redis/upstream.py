@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.redis.entry_ids import NO_ID, id_of, parse_id, position_of
 from headrace.sources.redis.groups import LATEST_ID
@@ -53,13 +54,13 @@ class RedisStreams(DecodingUpstream):
         self.decodings = (self._decode,)
         if payload is None and decode != "json":
             raise UpstreamError(f"decode is {decode!r}, and no payload is given.", hint='Name the field with the value: payload="data".')
-        self._payload = None if payload is None else _text("payload", payload)
-        self._key = None if key is None else _text("key", key)
+        self._payload = None if payload is None else check_text("payload", payload)
+        self._key = None if key is None else check_text("key", key)
         self._start = _start(start)
         self._keys = _keys(keys)
-        self._connection = _text("connection", connection)
-        self._group = _text("group", group)
-        self._lease = _seconds(lease)
+        self._connection = check_text("connection", connection)
+        self._group = check_text("group", group)
+        self._lease = check_integer("lease", lease, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS, "seconds")
 
     def stream_key(self) -> str:
         """Return `redis:` with the connection, the group and the stream keys."""
@@ -108,7 +109,7 @@ def _keys(keys: str | Sequence[str]) -> tuple[str, ...]:
     if len(names) > MAX_KEYS:
         raise UpstreamError(f"{len(names)} stream keys are given: at most {MAX_KEYS}.", hint="Divide them among several upstreams.")
     for name in names:
-        if len(_text("stream key", name)) > MAX_KEY_CHARS:
+        if len(check_text("stream key", name)) > MAX_KEY_CHARS:
             raise UpstreamError(f"Invalid stream key {name[:20]!r}…: it has more than {MAX_KEY_CHARS} characters.")
     return tuple(sorted(set(names)))
 
@@ -121,17 +122,3 @@ def _start(start: object) -> str:
     except ValueError:
         raise UpstreamError(f"Invalid start {start!r}.", hint=_START_HINT) from None
     return id_of(position_of(f"{time_ms}-{sequence}"))
-
-
-def _seconds(lease: object) -> int:
-    if not isinstance(lease, int) or isinstance(lease, bool) or not MIN_LEASE_SECONDS <= lease <= MAX_LEASE_SECONDS:
-        raise UpstreamError(
-            f"Invalid lease {lease!r}.", hint=f"Give a whole number from {MIN_LEASE_SECONDS} to {MAX_LEASE_SECONDS} (seconds)."
-        )
-    return lease
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise UpstreamError(f"Invalid {name} {value!r}: it is not a text.")
-    return value

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import check_integer
 from headrace.sources.declared_decoder import DecodingUpstream, ValueFunction
 from headrace.sources.sqs.envelopes import Step, check_steps
 from headrace.sources.sqs.producer import PollSettings, QueueDescription, SqsProducer
@@ -53,11 +54,11 @@ class SQS(DecodingUpstream):
         self._account = _account_digits(account)
         self._decode = check_steps(decode)
         self.decodings = self._decode
-        self._visibility = _whole("visibility", visibility, MIN_VISIBILITY_SECONDS, MAX_VISIBILITY_SECONDS, "seconds")
-        self._wait = _whole("wait", wait, 1, MAX_WAIT_SECONDS, "seconds")
+        self._visibility = check_integer("visibility", visibility, MIN_VISIBILITY_SECONDS, MAX_VISIBILITY_SECONDS, "seconds")
+        self._wait = check_integer("wait", wait, 1, MAX_WAIT_SECONDS, "seconds")
         if lanes is not None and not self._queue.endswith(".fifo"):
             raise UpstreamError("Invalid lanes: a standard queue has one lane.", hint="Remove the argument.")
-        self._lanes = None if lanes is None else _whole("lanes", lanes, 1, MAX_LANES, "lanes")
+        self._lanes = None if lanes is None else check_integer("lanes", lanes, 1, MAX_LANES, "lanes")
 
     def stream_key(self) -> str:
         """Return `sqs:` with the connection, the account if one is given, and the queue."""
@@ -109,9 +110,3 @@ def _account_digits(account: object) -> str | None:
     if not isinstance(account, str) or not _ACCOUNT.fullmatch(account):
         raise UpstreamError(f"Invalid account {account!r}.", hint="Give the 12 digits of the account as a text.")
     return account
-
-
-def _whole(name: str, value: object, low: int, high: int, unit: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Give a whole number from {low} to {high} ({unit}).")
-    return value

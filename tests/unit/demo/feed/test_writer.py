@@ -15,7 +15,7 @@ from headrace.demo.feed.manifest import Manifest, Parameters
 from headrace.demo.feed.plan import FeedPlan
 from headrace.demo.feed.writer import run_feed
 from headrace.errors import ResourceError, UsageError
-from headrace.sources.folder_lock import FolderLock
+from headrace.sources.files.folder_lock import FolderLock
 from support.pipelines.flights import few_plan
 
 

@@ -7,8 +7,8 @@ from headrace.sources.directory.lane import QUIET, Lane
 from headrace.sources.directory.lanes import Lanes, Sight
 from headrace.sources.directory.lines import Chunk
 from headrace.sources.directory.waiting import Candidate
-from headrace.sources.file_names import new_lane
-from headrace.sources.file_status import Status
+from headrace.sources.files.names import new_lane
+from headrace.sources.files.status import Status
 
 
 def status(size: int = 10, *, inode: int = 1, birth: int = 1, modified: int = 100) -> Status:

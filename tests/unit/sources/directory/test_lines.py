@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.sources.directory import lines as directory_lines
 from headrace.sources.directory.lines import CHUNK, LineReader, Mark, NotRegular, Rewritten
-from headrace.sources.file_status import is_written
+from headrace.sources.files.status import is_written
 from headrace.sources.line_splitter import MAX_LINE_BYTES, Line
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.sources.directory.producer import DirectoryProducer
 from headrace.sources.directory.upstream import Directory
-from headrace.sources.file_names import name_of, text_of
+from headrace.sources.files.names import name_of, text_of
 from headrace.testing.contract.reading import Reading, reading
 from support.sources.folders import files_done, put, until_done
 from support.sources.kit import PATIENCE

@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.sources.folder_lock import FolderLock
+from headrace.sources.files.folder_lock import FolderLock
 
 FORKING = r"""
 import os, sys, time
-from headrace.sources.folder_lock import FolderLock
+from headrace.sources.files.folder_lock import FolderLock
 
 path, how = sys.argv[1:]
 lock = FolderLock(__import__("pathlib").Path(path))
