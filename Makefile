@@ -26,7 +26,7 @@ test: setup-dev check ## set up, then run the checks and the quick tests, WORKER
 	@$(PYTEST) -m "$(QUICK)"
 
 test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos, clusters, browsers; then other Pythons
-	@$(PYTEST) -m "not ($(QUICK))"
+	@$(PYTEST) -m "not ($(QUICK)) and not brokers"
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
 setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ and Apicurio through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go
@@ -42,8 +42,8 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/rabbitmq.sh setup
 	@scripts/brokers/redis.sh setup
 
-test-brokers: setup-brokers ## run the tests on real brokers
-	@HEADRACE_REQUIRE_BROKERS=1 $(BIN)/pytest -q -n 2 --dist loadgroup -m brokers
+test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers
+	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -m brokers
 
 test-all: test test-rest test-brokers ## run all checks and all tests
 

@@ -20,6 +20,8 @@ MODULES: Final[Mapping[str, str]] = {
     "nats": "headrace.sources.nats.client",
     "pubsub": "headrace.sources.pubsub.client",
     "s3": "headrace.sources.objects.s3.probe",
+    "sqs": "headrace.sources.sqs.probe",
+    "aws": "headrace.sources.sqs.probe",
     "postgres": "headrace.sources.postgres.probe",
     "postgresql": "headrace.sources.postgres.probe",
     "redis": "headrace.sources.redis.probe",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from typing import Any
 
 import pytest
 
+from headrace.core.connection import parse_connection
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.errors import MalformedEvent, StreamError, UpstreamError
+from headrace.errors import HeadraceError, MalformedEvent, StreamError, UpstreamError
+from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
 from support.processes.ports import free_port
@@ -140,3 +143,23 @@ async def test_a_queue_that_is_deleted_ends_the_stream(make_queue: MakeQueue) ->
         with pytest.raises(UpstreamError, match="cannot be deleted"):
             await stream.advance(items)
     queue.server.client.create_queue(QueueName=queue.name)  # which the fixture deletes
+
+
+async def test_the_test_of_a_connection_counts_the_queues(queue: SqsQueue) -> None:
+    text = os.environ[connection_variable(queue.connection)]
+    for kind in ("sqs", "aws"):
+        line = await asyncio.to_thread(probe_connection, parse_connection("sqs", text.replace("sqs://", f"{kind}://", 1)))
+        assert re.fullmatch(r"SQS at http://127\.0\.0\.1:\d+: [1-9]\d* queues", line)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("sqs://test:test@127.0.0.1:1?region=eu-west-1&scheme=http", StreamError, "does not answer"),
+        ("sqs://test@127.0.0.1:9?region=eu-west-1", UpstreamError, "half of the credentials"),
+        ("sqs://127.0.0.1:9?regoin=eu-west-1", UpstreamError, "unknown settings: regoin"),
+    ],
+)
+async def test_the_test_of_a_wrong_connection_says_why(text: str, kind: type[HeadraceError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        await asyncio.to_thread(probe_connection, parse_connection("sqs", text))

@@ -1,4 +1,4 @@
-"""Prune receipts: idle lanes, subscriber sets, backlogs of removed triggers, and triggers of ended task runs.
+"""Prune receipts: idle lanes, subscriber sets, backlogs of removed triggers, triggers of ended task runs, and seeks.
 
 Invariant: the totals of each stream stay the same. The counts of deleted rows are added to those of their stream.
 """
@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, exists, select, tuple_
 from headrace.store.control.declarations import staged_declarations
 from headrace.store.custody.backlog import removed_backlogs
 from headrace.store.custody.lanes import idle_lanes
+from headrace.store.custody.seeks import old_seeks
 from headrace.store.custody.subscriber_sets import ENDED_RUNS, NONE, old_subscriber_sets
 from headrace.store.dialects.statements import Upsert, in_list
 from headrace.store.tables.control import triggers
@@ -48,5 +49,5 @@ def ended_answers(connection: Connection, before: int, limit: int) -> int:
     return len(rows)
 
 
-CUSTODY_SWEEPS = (staged_declarations, removed_backlogs, idle_lanes, ended_waits, old_subscriber_sets, ended_answers)
+CUSTODY_SWEEPS = (staged_declarations, removed_backlogs, idle_lanes, ended_waits, old_subscriber_sets, ended_answers, old_seeks)
 """The sweeps over receipts in their order: answers are added up after their triggers are deleted."""

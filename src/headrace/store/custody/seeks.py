@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, not_, or_, select, update
 
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused, Fenced
@@ -27,6 +27,7 @@ from headrace.store.control.jobs import require_running
 from headrace.store.custody.lanes import get_or_create_lanes
 from headrace.store.custody.spills import position_key
 from headrace.store.db.database import Database
+from headrace.store.db.slices import size_of, take_slice
 from headrace.store.dialects.statements import ResultRow, in_list, rows_among
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import backlog, lanes, stream_seeks
@@ -140,6 +141,15 @@ def moved_ranges(connection: Connection, stream: str | None) -> dict[str, list[L
         listed = ranges[row.stream]
         listed += list(_ranges(row))[: MAX_AUDITED - len(listed)]
     return {name: listed for name, listed in ranges.items() if listed}
+
+
+def old_seeks(connection: Connection, before: int, limit: int) -> int:
+    """Delete seeks that are done, replaced or expired. The audit then no longer names their ranges. One that moves lanes stays."""
+    is_over = or_(stream_seeks.c.state != "planned", and_(stream_seeks.c.expires < before, not_(stream_seeks.c.lanes.contains('"begun"'))))
+    query = select(stream_seeks.c.id, size_of(stream_seeks.c.lanes)).where(stream_seeks.c.planned < before, is_over)
+    old = take_slice(connection, query.order_by(stream_seeks.c.id), limit)
+    connection.execute(delete(stream_seeks).where(stream_seeks.c.id.in_([row.id for row in old.rows])))
+    return len(old.rows)
 
 
 def _plan(connection: Connection, plan: PlanSeek, who: str, now: int) -> Sequence[str]:

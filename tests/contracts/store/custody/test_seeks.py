@@ -8,8 +8,9 @@ import pytest
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store import Store
-from headrace.store.custody.seeks import seek_list
+from headrace.store.custody.seeks import old_seeks, seek_list
 from headrace.store.queries.audit import audit
+from headrace.store.retention.pruner import Pruner
 from headrace.wire.control.triggers import CleanupTriggers, LoadTriggers
 from headrace.wire.custody.events import EventBatch
 from headrace.wire.custody.receipts import Answers, Receipt
@@ -183,6 +184,36 @@ def test_a_later_plan_replaces_one_that_no_triggerer_has_begun(store: Store, own
     begin(owner, second, a=(10, 3))
     with pytest.raises(ApiRefused, match=f"carrying out seek {second.id}"):
         plan(store, a=1)
+
+
+def test_retention_deletes_seeks_that_are_over(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    record(owner, None, 9, 10)
+    done = plan(store, a=500)
+    begin(owner, done, a=(10, 500))
+    finish(owner, done, "a")
+    plan(store, a=600)
+    plan(store, a=700)
+    assert [seek.state for seek in seeks(store)] == ["planned", "replaced", "done"]
+    clock.turn(EXPIRY_SECONDS - 1)
+    assert [store.prune(lambda connection: old_seeks(connection, store.now(), 1)) for _ in range(3)] == [1, 1, 0]
+    assert [seek.state for seek in seeks(store)] == ["planned"]
+    clock.turn(2)
+    Pruner(store, 1).prune()
+    assert [seek.state for seek in seeks(store)] == ["expired"]
+    clock.turn(2 * 86_400)
+    Pruner(store, 1).prune()
+    assert (seeks(store), audited(store)) == ([], (True, [], []))
+
+
+def test_retention_keeps_a_seek_that_moves_lanes(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    record(owner, None, 9, 10)
+    seek = plan(store, a=500)
+    begin(owner, seek, a=(10, 500))
+    clock.turn(100 * 86_400)
+    Pruner(store, 1).prune()
+    assert begin(owner, seek, a=(10, 500)) == {"a": 500}
+    finish(owner, seek, "a")
+    assert [one.state for one in seeks(store)] == ["done"]
 
 
 def test_a_plan_expires_unless_it_is_begun(store: Store, owner: Holder, clock: TurnedClock) -> None:

@@ -16,6 +16,7 @@ from headrace.store import Store
 from headrace.store.control.declarations import delete_staged
 from headrace.store.control.stream_reports import counter_columns
 from headrace.store.custody import backlog, redrive
+from headrace.store.custody.seeks import old_seeks
 from headrace.store.db import slices
 from headrace.store.dead_letters import pipelines, texts
 from headrace.store.keyring import Keyring
@@ -25,7 +26,7 @@ from headrace.store.retention.event_log import discarded_pipeline_dead_letters
 from headrace.store.retention.pruner import Pruner
 from headrace.store.secrets import rotation
 from headrace.store.tables.control import jobs, staged_triggers, stream_reports, triggers
-from headrace.store.tables.custody import dead_letter_actions, dead_letters, spills
+from headrace.store.tables.custody import dead_letter_actions, dead_letters, spills, stream_seeks
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.pipelines import pipeline_dead_letters as pipeline_letter_rows
 from headrace.store.tables.pipelines import redeliveries, runs
@@ -100,12 +101,17 @@ def action_rows(n: int, text: str) -> dict[str, Any]:
     return {"at": n, "who": "w", "action": "discard", "request": text, "count": 1}
 
 
+def seek_rows(n: int, text: str) -> dict[str, Any]:
+    return {"plan": f"{n}", "stream": "s", "state": "done", "target": "latest", "who": "w", "planned": n, "expires": n, "lanes": text}
+
+
 SWEPT: list[tuple[Sweep, Table, Callable[[int, str], dict[str, Any]]]] = [
     (retention.pipeline_runs, runs, run_rows),
     (retention.ended_task_runs, task_runs, task_run_rows),
     (retention.discarded_dead_letters, dead_letters, letter_rows),
     (discarded_pipeline_dead_letters, pipeline_letter_rows, pipeline_letter),
     (retention.old_dead_letter_actions, dead_letter_actions, action_rows),
+    (old_seeks, stream_seeks, seek_rows),
 ]
 
 
