@@ -82,11 +82,12 @@ async def test_foreign_changes_move_the_slot_while_nothing_is_outstanding(table:
     table.execute("CREATE TABLE {} AS SELECT 1 AS n", f"foreign_{table.name}")
     async with reading(table.producer()) as stream:
         table.send(numbers(0, 1))
+        sent = table.lsn()
         items = await stream.take(1)
         table.execute("INSERT INTO {} SELECT generate_series(1, 50000)", f"foreign_{table.name}")
-        end, held = table.lsn(), table.confirmed()
+        end = table.lsn()
         await asyncio.sleep(0.5)  # several statuses
-        assert table.confirmed() == held
+        assert table.confirmed() < sent
         await stream.advance(items)
         await until_in_thread(lambda: table.confirmed() >= end)
         table.server.admin("CREATE DATABASE {}", f"other_{table.name}")
