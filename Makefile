@@ -114,7 +114,7 @@ bench-streams: setup-dev .venv-bench/.set-up ## compare shared streams with Airf
 bench-control: setup-dev ## measure the API under load on both databases, leases, takeovers and 20,000 idle triggers, as JSON; BENCH="--only stored"
 	@$(BIN)/python -m bench.control $(BENCH)
 
-bench-brokers: setup-dev ## measure brokers to stored and advanced events beside bare clients, as JSON; BENCH="--broker kafka nats --messages 100000"
+bench-brokers: setup-dev .venv-bench/.set-up ## measure brokers to stored and advanced events beside bare clients, and Kafka beside Airflow, as JSON; BENCH="--broker kafka nats --messages 100000"
 	@$(BIN)/python -m bench.brokers $(BENCH)
 
 .venv-bench/.set-up: requirements/bench-airflow.lock | setup-dev

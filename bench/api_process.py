@@ -53,14 +53,17 @@ async def api_process(home: Path, **settings: str) -> AsyncIterator[Api]:
 
 
 @asynccontextmanager
-async def process(*arguments: str, cwd: Path, env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(
+    *arguments: str, cwd: Path, env: dict[str, str], python: str | Path = sys.executable
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run Python with these arguments; terminate the process at the end."""
-    running = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=cwd, env=env, stdout=sys.stderr)
+    running = await asyncio.create_subprocess_exec(python, *arguments, cwd=cwd, env=env, stdout=sys.stderr)
     try:
         yield running
     finally:
         if running.returncode is None:
-            running.terminate()
+            with suppress(ProcessLookupError):  # it was killed, and this is not known yet
+                running.terminate()
         await running.wait()
 
 

@@ -15,13 +15,11 @@ from typing import Any, ClassVar, Final
 from bench.api_process import ROOT
 
 VALUE_BYTES: Final = 295
-KINDS: Final = 10_000
-"""Messages have `k` from 0 to before this number in turn: a watch on one value of it matches one in KINDS."""
 BATCH: Final = 500
 """Messages that a bare client reads and acknowledges at once, at most."""
 
 BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "postgresql", "sqs")
-"""The modules of the brokers. Each has a class `Server`."""
+"""The modules of `bench.brokers.servers`. Each has a class `Server`."""
 
 Send = Callable[[Sequence[int]], None]
 """Sends the messages with these numbers, and waits until the server has them, or has sent them without delay."""
@@ -113,7 +111,7 @@ def running(name: str) -> Iterator[Broker]:
 
 def broker_class(name: str) -> type[Broker]:
     """Return the class of a broker. Its client library is loaded only then."""
-    result: type[Broker] = import_module(f"bench.brokers.{name}").Server
+    result: type[Broker] = import_module(f"bench.brokers.servers.{name}").Server
     return result
 
 
@@ -133,7 +131,7 @@ def pace(broker: Broker, name: str, numbers: range, rate: int) -> list[float]:
 
 def value(number: int) -> bytes:
     """Return the JSON of a message."""
-    text = f'{{"id":"{number}","k":{number % KINDS},"one_in_100":{str(number % 100 == 0).lower()},"pad":"'.encode()
+    text = f'{{"id":"{number}","hundredth":{number % 100},"one_in_100":{str(number % 100 == 0).lower()},"pad":"'.encode()
     return text + b"x" * (VALUE_BYTES - len(text) - 2) + b'"}'
 
 

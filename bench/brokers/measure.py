@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import sqlite3
-import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import psutil
-from bench.api_process import KEY, ROOT, api_process, clean_environment, process, processor_seconds
 from bench.brokers.broker import BATCH, Advanced, Broker, pace
+from bench.brokers.case import BARE, Case
+from bench.brokers.readers import Reader, reader_of
 
 WARM_UP_SECONDS: Final = 2.0
 LIMIT_SECONDS: Final = 180.0
@@ -25,42 +23,41 @@ LATE_SECONDS: Final = 20.0
 """For how long the reader may still be busy after the last message was sent."""
 OFTEN_SECONDS: Final = 0.002
 SELDOM_SECONDS: Final = 0.02
-PROJECT: Final = Path(__file__).with_name("project.py")
+LEAST_SECONDS: Final = 1.5
+LEAST_LOOKS: Final = 20
+"""A throughput counts if the advances took this time, and were seen in this many steps. Otherwise there were too few messages."""
+MORE: Final = 4
+MAX_MESSAGES: Final = 2_500_000
+LEAST_WARM_UPS: Final = 2
+MAX_WARM_UPS: Final = 6
+WARM_GAIN: Final = 1.1
+"""The server is warm once the bare client is not this much faster than in any round before."""
 
 
-class Case(NamedTuple):
-    """One reader: the bare client, or Headrace with watches. One message in `period` matches each watch."""
-
-    name: str
-    watches: int = 0
-    period: int = 1
-
-    def matches(self, number: int) -> bool:
-        """Return whether a message becomes an event."""
-        return number % self.period == 0
-
-
-BARE: Final = Case("bare client")
-CASES: Final = (
-    BARE,
-    Case("1 watch, one in 100 matches", 1, 100),
-    Case("1 watch, all match", 1),
-    Case("100 watches, one in 100 matches", 100, 100),
-    Case("100 watches, all match", 100),
-)
-
-
-class Reader(NamedTuple):
-    """A running reader. `database` is that of its API server, or None for the bare client."""
-
-    pid: int
-    database: Path | None
+async def warm_up(broker: Broker, kind: str, messages: int) -> list[int | None]:
+    """Read sources with the bare client until it gets no faster. Return the messages per second of each round."""
+    rates: list[int | None] = []
+    while len(rates) < MAX_WARM_UPS:
+        best = max((rate or 0 for rate in rates), default=0)
+        result = await _on_source(broker, kind, BARE, f"bench_warm_up_{len(rates)}", messages=messages)
+        rates.append(result["messages_per_second"])
+        if len(rates) >= LEAST_WARM_UPS and (rates[-1] or 0) < WARM_GAIN * best:
+            break
+    return rates
 
 
 async def measure(broker: Broker, kind: str, case: Case, name: str, messages: int, seconds: float) -> dict[str, Any]:
-    """Measure a case on two sources, whose names begin with `name`. `kind` is the module of the broker."""
-    full = await _on_source(broker, kind, case, f"{name}_full", messages=messages)
-    if not full["complete"] or (not broker.ordered and case is BARE):
+    """Measure a case on sources whose names begin with `name`. `kind` is the module of the broker.
+
+    A run that ends too soon for a rate is repeated with more messages.
+    """
+    while True:
+        full = await _on_source(broker, kind, case, f"{name}_full_{messages}", messages=messages)
+        is_short = full["seconds"] is None or full["seconds"] < LEAST_SECONDS or full["looks"] < LEAST_LOOKS
+        if not full["complete"] or not is_short or messages * MORE > MAX_MESSAGES:
+            break
+        messages *= MORE
+    if not full["complete"] or (not broker.ordered and not case.is_stored):
         return {**full, "advanced_ms": None, "stored_ms": None}
     paced = await _on_source(broker, kind, case, f"{name}_paced", seconds=seconds)
     return {**full, **paced, "complete": full["complete"] and paced["complete"]}
@@ -74,7 +71,7 @@ async def _on_source(
     try:
         if messages is not None:
             await asyncio.to_thread(broker.fill, name, messages)
-        async with _reader(broker, kind, case, name) as reader:
+        async with reader_of(broker, kind, case, name) as reader:
             if messages is None:
                 return await asyncio.to_thread(_latency, broker, case, name, reader, seconds)
             result = await asyncio.to_thread(_throughput, broker, name, reader, messages)
@@ -85,26 +82,33 @@ async def _on_source(
 
 
 def _throughput(broker: Broker, name: str, reader: Reader, messages: int) -> dict[str, Any]:
-    """Return the messages per second between the first and the last advance, and the processor time.
+    """Return the messages per second between the first and the last advance, the time between, and the processor time.
 
-    Both are None if one look saw the first and the last advance.
+    `looks` is the number of looks that saw an advance. The figures are None if one look saw the first and the last advance.
     """
     least = 1 if broker.ordered else BATCH
-    first: tuple[float, int, float] | None = None
+    first: tuple[float, int, float, float | None] | None = None
+    seen = looks = 0
     with broker.observer(name) as advanced:
         since = time.perf_counter()
         while True:
             _check_running(reader)
             done, now = sum(advanced()), time.perf_counter()
+            looks, seen = looks + (done > seen), max(done, seen)
             if first is None and done >= least:
-                first = now, done, _processor_seconds(reader.pid)
+                first = now, done, reader.processor_seconds, reader.api_processor_seconds
             if done >= messages or now - since > LIMIT_SECONDS:
                 break
             time.sleep(OFTEN_SECONDS if first is None or now - first[0] < 1.0 else SELDOM_SECONDS)
-    result: dict[str, Any] = {"complete": done >= messages, "messages_per_second": None, "reader_cpu_seconds_per_100k": None}
+    result: dict[str, Any] = {"complete": done >= messages, "messages": messages, "looks": looks, "seconds": None}
+    result |= {"messages_per_second": None, "reader_cpu_seconds_per_100k": None, "api_cpu_seconds_per_100k": None}
     if first is not None and done > first[1]:
+        share = 100_000 / (done - first[1])
+        result["seconds"] = round(now - first[0], 2)
         result["messages_per_second"] = round((done - first[1]) / (now - first[0]))
-        result["reader_cpu_seconds_per_100k"] = round((_processor_seconds(reader.pid) - first[2]) / (done - first[1]) * 100_000, 2)
+        result["reader_cpu_seconds_per_100k"] = round((reader.processor_seconds - first[2]) * share, 2)
+        if first[3] is not None and reader.api_processor_seconds is not None:
+            result["api_cpu_seconds_per_100k"] = round((reader.api_processor_seconds - first[3]) * share, 2)
     time.sleep(broker.settle_seconds)
     return result
 
@@ -113,7 +117,7 @@ def _latency(broker: Broker, case: Case, name: str, reader: Reader, seconds: flo
     """Return the milliseconds from the due time of a message until it is advanced, and until its event is stored."""
     lanes, rate = broker.lanes, broker.rate
     total = lanes + int(rate * (seconds + WARM_UP_SECONDS)) // lanes * lanes  # each lane has one message that opens it
-    matches = [number for number in range(total) if case.matches(number)] if case.watches else []
+    matches = [number for number in range(total) if case.matches(number)] if case.is_stored else []
     due: list[float] = []
     looks: list[tuple[float, list[int]]] = []
     heads: list[tuple[float, int]] = []
@@ -182,35 +186,3 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float] | None:
         return None
     took = {name: round(1_000 * float(np.percentile(seconds, percent)), 1) for name, percent in (("p50", 50), ("p99", 99), ("max", 100))}
     return {**took, "of": len(seconds)}
-
-
-@asynccontextmanager
-async def _reader(broker: Broker, kind: str, case: Case, name: str) -> AsyncIterator[Reader]:
-    """Run the reader of a case."""
-    async with AsyncExitStack() as exits:
-        if not case.watches:
-            arguments = ("-m", "bench.brokers.bare", kind, broker.address, name)
-            bare = await exits.enter_async_context(process(*arguments, cwd=ROOT, env=clean_environment()))
-            yield Reader(bare.pid, None)
-            return
-        folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        api = await exits.enter_async_context(api_process(folder))
-        # The folder of a project is searched for modules: beside this one, `redis` would be the module of the benchmark.
-        project = shutil.copy(PROJECT, folder)
-        settings = {"home": str(folder / "triggerer"), "api_url": api.url, "key": KEY, "project": str(project), "log_level": "error"}
-        environment = clean_environment(**settings, connection_bench=broker.connection) | {
-            "BENCH_UPSTREAM": json.dumps(broker.upstream(name).serialize()),
-            "BENCH_WATCHES": str(case.watches),
-            "BENCH_MATCH_PERIOD": str(case.period),
-        }
-        running = await exits.enter_async_context(process("-m", "headrace", "triggerer", cwd=folder, env=environment))
-        yield Reader(running.pid, folder / "headrace.db")
-
-
-def _processor_seconds(pid: int) -> float:
-    """Return the processor time of a process and of its children."""
-    total = 0.0
-    for one in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            total += processor_seconds(one.pid)
-    return total

@@ -14,6 +14,5 @@ upstream = getattr(import_module(module), name)(**arguments)
 
 project = Project("bench")
 for number in range(int(os.environ["BENCH_WATCHES"])):
-    project.watch(
-        f"watch.{number:03}", upstream, match={"one_in_100": [True]} if os.environ["BENCH_MATCH_PERIOD"] == "100" else None, id="$.id"
-    )
+    match = {"all": None, "one in 100": {"one_in_100": [True]}, "one watch": {"hundredth": [number]}}[os.environ["BENCH_MATCH"]]
+    project.watch(f"watch.{number:03}", upstream, match=match, id="$.id")

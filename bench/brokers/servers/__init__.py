@@ -1,0 +1,1 @@
+"""The brokers of the benchmark, each with its server and its clients."""
