@@ -37,18 +37,20 @@ def main() -> None:
 def _measure_broker(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
     cases = [case for case in (*CASES, *(PEERS if kind == "kafka" else ())) if not arguments.only or case.name in arguments.only]
     with running(kind) as broker:
-        answer = {
+        messages = arguments.messages or broker.messages
+        measured: dict[str, Any] = {}
+        answer: dict[str, Any] = {
             "source": broker.source,
             "advanced": broker.count,
             "latency": ORDERED if broker.ordered else UNORDERED,
-            "messages": arguments.messages or broker.messages,
+            "messages": messages,
             "rate": broker.rate,
+            "cases": measured,
         }
         if cases:
             say(f"{kind}: warm-up")
-            answer["warm_up_messages_per_second"] = asyncio.run(warm_up(broker, kind, answer["messages"]))
+            answer["warm_up_messages_per_second"] = asyncio.run(warm_up(broker, kind, messages))
             say(json.dumps(answer["warm_up_messages_per_second"]))
-        answer["cases"] = measured = {}
         for number, case in enumerate(cases):
             measured[case.name] = _measure_case(broker, kind, case, f"bench_{number}", measured, arguments)
         if kind == "kafka":
@@ -61,7 +63,9 @@ def _measure_broker(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
         return answer
 
 
-def _measure_case(broker: Broker, kind: str, case: Case, name: str, others: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+def _measure_case(
+    broker: Broker, kind: str, case: Case, name: str, others: dict[str, Any], arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Measure a case, with its ratios to the bare client and the load before."""
     say(f"{kind}: {case.name}")
     load_before = load()
@@ -109,7 +113,7 @@ def _compared(comparison: Comparison, cases: dict[str, Any]) -> dict[str, Any]:
 
 
 def _peer_versions() -> dict[str, str]:
-    command = [PEER_PYTHON, "-m", "bench.brokers.peer", "--versions"]
+    command = [str(PEER_PYTHON), "-m", "bench.brokers.peer", "--versions"]
     versions: dict[str, str] = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     return versions
 

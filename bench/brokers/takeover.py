@@ -1,7 +1,8 @@
 """Measure the time from `kill -9` of the triggerer that reads Kafka until the next triggerer has stored the next event.
 
 Two triggerers are registered at one API server. The supervisor of the reader and all its processes are killed, some time after its last
-heartbeat. Its lease ends `lease_seconds` after that heartbeat. Then another triggerer takes its place. At the end, each message is one event.
+heartbeat. Its lease ends `lease_seconds` after that heartbeat. After each takeover, one more triggerer is started. At the end, each message
+must be exactly one event.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ async def measure(broker: Broker) -> dict[str, Any]:
     for number, lease in enumerate(LEASES_SECONDS):
         seconds = await _measure_lease(broker, f"bench_takeover_{number}", lease, KILLS[lease])
         reached = max(seconds) <= lease + GOAL_SECONDS
-        answer[f"lease of {lease:g} s"] = {"lease_seconds": lease, "goal_seconds": lease + GOAL_SECONDS, "seconds": seconds, "reached": reached}
+        answer[f"lease of {lease:g} s"] = {
+            "lease_seconds": lease,
+            "goal_seconds": lease + GOAL_SECONDS,
+            "seconds": seconds,
+            "reached": reached,
+        }
     return answer
 
 
@@ -54,8 +60,7 @@ async def _measure_lease(broker: Broker, name: str, lease: float, kills: int) ->
             await exits.enter_async_context(triggerer(broker, ONE, name, folder, api, number=number))
         async with _sending(broker, name) as sent:
             for number in range(2, 2 + kills):
-                before = _count(database)
-                await _until(lambda before=before: _count(database) >= before + EVENTS_BEFORE_KILL, "no events are stored")
+                await _more_events(database)
                 await _until(lambda: len(_jobs(database)) == 2, "two triggerers are not registered")
                 seconds.append(await _kill_reader(database))
                 await exits.enter_async_context(triggerer(broker, ONE, name, folder, api, number=number))
@@ -63,6 +68,11 @@ async def _measure_lease(broker: Broker, name: str, lease: float, kills: int) ->
         _check_events(database, sent[0])
     await asyncio.to_thread(broker.drop, name)
     return seconds
+
+
+async def _more_events(database: sqlite3.Connection) -> None:
+    before = _count(database)
+    await _until(lambda: _count(database) >= before + EVENTS_BEFORE_KILL, "no events are stored")
 
 
 async def _kill_reader(database: sqlite3.Connection) -> float:
@@ -97,7 +107,9 @@ def _next_stored(database: sqlite3.Connection, old: int) -> int | None:
 def _check_events(database: sqlite3.Connection, sent: int) -> None:
     ids = [int(id) for (id,) in database.execute("SELECT id FROM events").fetchall()]
     if sorted(ids) != list(range(sent)):
-        raise SystemExit(f"Of {sent} messages, {len(set(range(sent)) - set(ids))} are lost and {len(ids) - len(set(ids))} are stored twice.")
+        raise SystemExit(
+            f"Of {sent} messages, {len(set(range(sent)) - set(ids))} are lost and {len(ids) - len(set(ids))} are stored twice."
+        )
 
 
 async def _until(condition: Callable[[], bool], failure: str) -> None:
