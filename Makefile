@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -94,6 +94,9 @@ soak-pipeline: setup-dev ## kill a pipeline with 1,000,000 events 20 times befor
 
 soak-hostile: setup-dev ## run malformed data, files, triggers and producers beside healthy triggers for 30 minutes; SOAK="--seed 1 --minutes 5"
 	@$(BIN)/python scripts/soak_hostile.py $(SOAK)
+
+soak-brokers: setup-brokers ## read 1,000,000 messages of each broker, and check that the triggerer does not grow; SOAK="--broker kafka --messages 100000"
+	@$(BIN)/python scripts/soak_brokers.py $(SOAK)
 
 simulate-year: setup-dev ## simulate days of 1 GB, 10,000 files and 864,000 task runs with retention, and check that nothing grows; YEAR="--days 30 --database postgresql"
 	@$(BIN)/python scripts/simulate_year.py $(YEAR)

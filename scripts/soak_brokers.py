@@ -84,11 +84,12 @@ def _read_parts(broker: Broker, kind: str, messages: int, reader: Reader) -> lis
 
 def figures(reader: Reader) -> Figures:
     """Return the sums over the processes of a reader."""
-    found = [0.0, 0, 0]
-    for process in (psutil.Process(reader.pid), *psutil.Process(reader.pid).children(recursive=True)):
+    processes = [psutil.Process(reader.pid), *psutil.Process(reader.pid).children(recursive=True)]
+    sums = [0.0, 0, 0]
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            found = [found[0] + process.memory_info().rss / MIB, found[1] + process.num_threads(), found[2] + process.num_fds()]
-    return Figures(found[0], int(found[1]), int(found[2]))
+            sums = [sums[0] + process.memory_info().rss / MIB, sums[1] + process.num_threads(), sums[2] + process.num_fds()]
+    return Figures(sums[0], int(sums[1]), int(sums[2]))
 
 
 def _wait_until_advanced(advanced: Advanced, messages: int, reader: Reader) -> None:

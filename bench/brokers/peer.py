@@ -25,12 +25,12 @@ class Selective(KafkaSharedStreamTrigger):
     """Fires on messages with a value in one field. The provider hands over bytes, so that each trigger parses them."""
 
     field: str
-    wanted: Any
+    selected: Any
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        field, wanted = self.field, self.wanted
+        field, selected = self.field, self.selected
         async for value in shared_stream:
-            if json.loads(value)[field] == wanted:
+            if json.loads(value)[field] == selected:
                 yield TriggerEvent(self._decode(value))
 
 
@@ -39,7 +39,7 @@ def trigger(topic: str, number: int, match: str) -> Any:
     if match == "all":
         return KafkaSharedStreamTrigger(topics=[topic])
     result = Selective(topics=[topic])
-    result.field, result.wanted = FIELDS[match], True if match == "one in 100" else number
+    result.field, result.selected = FIELDS[match], True if match == "one in 100" else number
     return result
 
 
