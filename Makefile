@@ -11,7 +11,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers soak-objects simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,13 +29,14 @@ test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos,
 	@$(PYTEST) -m "not ($(QUICK)) and not brokers"
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ and Apicurio through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ and Apicurio through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
 	@scripts/brokers/elasticmq.sh setup
 	@scripts/brokers/apicurio.sh setup
 	@scripts/brokers/versitygw.sh setup
 	@scripts/brokers/fake-gcs.sh setup
+	@scripts/brokers/azurite.sh setup
 	@scripts/brokers/postgresql.sh setup
 	@scripts/brokers/nats.sh setup
 	@scripts/brokers/pubsub.sh setup
@@ -98,6 +99,10 @@ soak-hostile: setup-dev ## run malformed data, files, triggers and producers bes
 soak-brokers: setup-brokers ## read 1,000,000 messages of each broker, and check that the triggerer does not grow; SOAK="--broker kafka --messages 100000"
 	@$(BIN)/python scripts/soak_brokers.py $(SOAK)
 
+soak-objects: setup-dev ## read 1,000,000 objects of an S3 server with a triggerer that is killed 4 times; SOAK="--objects 20000"
+	@scripts/brokers/versitygw.sh setup
+	@$(BIN)/python scripts/soak_objects.py $(SOAK)
+
 simulate-year: setup-dev ## simulate days of 1 GB, 10,000 files and 864,000 task runs with retention, and check that nothing grows; YEAR="--days 30 --database postgresql"
 	@$(BIN)/python scripts/simulate_year.py $(YEAR)
 
@@ -146,7 +151,7 @@ example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL serv
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra delta --extra kafka --extra sqs --extra objects --extra gcs --extra redis --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
+DEV_EXTRAS := $(EXTRAS) --extra delta --extra kafka --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock

@@ -24,6 +24,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "PubSub",
             "RabbitMQ",
             "SQS",
+            "StorageQueue",
             "RedisStreams",
             "Queue",
             "QueueWriter",

@@ -18,6 +18,7 @@ from headrace.sources.http.upstream import Http as Http
 from headrace.sources.kafka.upstream import Kafka as Kafka
 from headrace.sources.memory.upstream import Memory as Memory
 from headrace.sources.nats.upstream import Nats as Nats
+from headrace.sources.objects.azure.queue import StorageQueue as StorageQueue
 from headrace.sources.objects.upstream import ObjectStore as ObjectStore
 from headrace.sources.postgres.upstream import Postgres as Postgres
 from headrace.sources.pubsub.upstream import PubSub as PubSub

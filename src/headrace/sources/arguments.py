@@ -12,6 +12,13 @@ def check_text(name: str, value: object) -> str:
     return value
 
 
+def check_seconds(name: str, value: object, low: float, high: float) -> float:
+    """Return a number of seconds from `low` to `high`. Raises `UpstreamError`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Use {low:g} to {high:,g} seconds.")
+    return float(value)
+
+
 def check_integer(name: str, value: object, low: int, high: int, unit: str = "") -> int:
     """Return an integer from `low` to `high`. Raises `UpstreamError`, which names the unit."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

@@ -15,6 +15,7 @@ Probe: TypeAlias = Callable[[Connection], str]
 MODULES: Final[Mapping[str, str]] = {
     "amqp": "headrace.sources.rabbitmq.probe",
     "amqps": "headrace.sources.rabbitmq.probe",
+    "azure": "headrace.sources.objects.azure.probe",
     "gcs": "headrace.sources.objects.gcs.probe",
     "kafka": "headrace.sources.kafka.client",
     "nats": "headrace.sources.nats.client",

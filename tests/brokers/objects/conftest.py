@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace.sources.objects.gcs import client as gcs_client
-from support.processes import fake_gcs, versitygw
+from support.processes import azurite, fake_gcs, versitygw
+from support.processes.azurite import Azurite
 from support.processes.fake_gcs import FakeGcs
 from support.processes.versitygw import VersityGateway
 from support.sources.objects import ObjectServer, TestBucket
 
-SHARED: dict[str, Callable[[], ObjectServer]] = {"s3": versitygw.shared, "gs": fake_gcs.shared}
+SHARED: dict[str, Callable[[], ObjectServer]] = {"s3": versitygw.shared, "gs": fake_gcs.shared, "az": azurite.shared}
 
 
 @pytest.fixture(params=list(SHARED))
@@ -30,9 +31,12 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
     if request.param == "s3":
         versitygw.require()
         server = VersityGateway()
-    else:
+    elif request.param == "gs":
         fake_gcs.require()
         server = FakeGcs("filesystem")
+    else:
+        azurite.require()
+        server = Azurite("files")
     yield server
     server.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing import Broker, SourceContract
-from support.processes import fake_gcs, versitygw
+from support.processes import azurite, fake_gcs, versitygw
 from support.sources.objects import BucketBroker
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects")]
@@ -21,3 +21,8 @@ class TestLinesOfObjects(SourceContract):
 class TestLinesOfObjectsOfGoogleCloudStorage(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return BucketBroker(fake_gcs.shared())
+
+
+class TestLinesOfObjectsOfAzure(SourceContract):
+    def make_broker(self, folder: Path) -> Broker:
+        return BucketBroker(azurite.shared())

@@ -121,6 +121,8 @@ async def test_a_failed_object_is_read_again_at_the_next_opening_only(bucket: Te
 
 async def test_odd_keys_are_read(bucket: TestBucket) -> None:
     odd = ["é", "x y", "%41", "a#b", "\U0001f600", "a+b", "tab\tq", "q?", "z&<>", "deep/er/and/deeper", "back\\slash", "'\""]
+    if bucket.server.scheme == "az":
+        odd.remove("back\\slash")  # it is a slash there
     for name in odd:
         bucket.put(name, b'"x"\n')
     async with reading(bucket.producer()) as stream:
@@ -134,10 +136,12 @@ async def test_odd_keys_are_read(bucket: TestBucket) -> None:
         assert await is_silent(stream)
 
 
-@pytest.mark.parametrize("bucket", ["gs"], indirect=True)
+@pytest.mark.parametrize("bucket", ["gs", "az"], indirect=True)
 async def test_keys_with_empty_parts_and_dots_are_read(bucket: TestBucket) -> None:
     """A file system, as that of the server for S3, has no such keys."""
-    odd = ["a//b", "/a", "x/../y", "./z", "a", "a/b"]
+    odd = ["a//b", "/a", "a", "a/b"]
+    if bucket.server.scheme == "gs":
+        odd += ["x/../y", "./z"]  # Azure resolves such names when it stores them
     for name in odd:
         bucket.put(name, b"1\n")
     async with reading(bucket.producer(read="lines")) as stream:

@@ -26,6 +26,7 @@ class BrokerServer:
     """
 
     def __init__(self, script: str, *, folder: Path | None = None, **settings: str) -> None:
+        self.close_seconds = SECONDS
         self._script = str(SCRIPTS / f"{script}.sh")
         self._folder = folder or Path(tempfile.mkdtemp(prefix=f"headrace-{script}-"))
         self._environment = os.environ | {"HEADRACE_BROKER_DATA": str(self._folder)} | settings
@@ -49,7 +50,7 @@ class BrokerServer:
         """End it and remove its data."""
         assert self._guard.stdin is not None
         self._guard.stdin.close()
-        self._guard.wait(SECONDS)
+        self._guard.wait(self.close_seconds)
 
     def _run(self, command: str) -> str:
         completed = subprocess.run([self._script, command], env=self._environment, capture_output=True, text=True, timeout=120, check=False)
@@ -70,16 +71,20 @@ def connection_variable(name: str) -> str:
 
 def require_server(name: str, installed: str | None = None, *, library: str | None = None, program: str | None = None) -> None:
     """Skip the test, or fail it in CI, where the server below `.brokers`, a library or a program is missing."""
-    folder = Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers"))
     missing = None
     if library is not None and find_spec(library) is None:
         missing = f"{library} is not installed: run `make setup-dev`."
-    elif installed is not None and not (folder / installed).exists():
+    elif installed is not None and not is_installed(installed):
         missing = f"{name} is not installed: run `make setup-brokers`."
     elif program is not None and shutil.which(program) is None:
         missing = f"{program} is not installed."
     if missing is not None:
         skip_or_fail(missing)
+
+
+def is_installed(path: str) -> bool:
+    """Return whether `make setup-brokers` has installed a server."""
+    return (Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers")) / path).exists()
 
 
 def skip_or_fail(missing: str) -> None:

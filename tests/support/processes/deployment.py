@@ -150,10 +150,10 @@ class Deployment:
             f"pipeline-{len(self._processes)}", {"HEADRACE_PROJECT": str(project), "HEADRACE_MASTER": "local[2]", **more}, "pipeline"
         )
 
-    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+    def cli(self, *arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, for up to this time."""
         command = [sys.executable, "-m", "headrace", *arguments]
-        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=seconds, check=False)
 
     def project(self, text: str, name: str = "project.py") -> Path:
         """Write a project file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import secrets
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from support.processes.broker_server import BrokerServer, require_server
@@ -17,11 +18,11 @@ class VersityGateway(BrokerServer):
 
     scheme = "s3"
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None, *, metadata: str = "folder") -> None:
         import botocore.config
         import botocore.session
 
-        super().__init__("versitygw")
+        super().__init__("versitygw", folder=folder, HEADRACE_VERSITYGW_METADATA=metadata)
         self.client: Any = botocore.session.get_session().create_client(
             "s3",
             region_name="us-east-1",

@@ -13,13 +13,14 @@ from headrace.sources.objects.upstream import ObjectStore
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.secrets import aget_connection
 from headrace.triggers.upstream import Upstream
+from support.processes.azurite import Azurite
 from support.processes.broker_server import connection_variable
 from support.processes.fake_gcs import FakeGcs
 from support.processes.versitygw import VersityGateway
 
 INTERVAL_SECONDS = 0.2
 
-ObjectServer: TypeAlias = VersityGateway | FakeGcs
+ObjectServer: TypeAlias = VersityGateway | FakeGcs | Azurite
 
 
 class TestBucket:

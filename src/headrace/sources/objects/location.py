@@ -10,16 +10,14 @@ from typing import Final, NamedTuple
 
 from headrace.errors import UpstreamError
 
-CONNECTIONS: Final[Mapping[str, str]] = {"s3": "s3", "gs": "gcs"}
+CONNECTIONS: Final[Mapping[str, str]] = {"s3": "s3", "gs": "gcs", "az": "azure"}
 """The schemes of locations, each with the id of its connection by default."""
 DIGEST_BYTES: Final = 16
 MAX_KEY_BYTES: Final = 1024
 _HINT: Final = "Write it like this: s3://bucket/folder"
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,221}")
 OTHER_SCHEMES: Final[Mapping[str, str]] = {
-    "az": "Azure Blob Storage is not supported yet.",
-    "abfs": "Azure Blob Storage is not supported yet.",
-    "abfss": "Azure Blob Storage is not supported yet.",
+    **dict.fromkeys(("abfs", "abfss", "azure", "wasb", "wasbs"), "Write az://container/folder. The account is in the connection."),
     "gcs": "Write gs://bucket/folder.",
     "s3a": "Write s3://bucket/folder.",
     "s3n": "Write s3://bucket/folder.",

@@ -1,26 +1,23 @@
-"""Notifications of S3 in a queue of SQS, read with the upstream `SQS`."""
+"""Notifications of a bucket in a queue that leases its messages."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Final
-from urllib.parse import unquote_plus
 
-import msgspec
 import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError, MalformedEvent
 from headrace.sources.leases.leases import Part
+from headrace.sources.leases.producer import LeaseProducer
 from headrace.sources.objects.bucket import Bucket, Missing
 from headrace.sources.objects.location import Selection, StoredObject
+from headrace.sources.objects.notified import Parser
 from headrace.sources.objects.tracker import TrackedObject, Tracker
-from headrace.sources.sqs.producer import SqsProducer
 from headrace.triggers.raw_event import Message
 
-CREATED: Final = ("ObjectCreated:", "s3:ObjectCreated:")
 PROBLEM: Final = "notifications"
 _ANSWERED: Final = AdvanceOutcome(0, 0)
 _FAILED: Final = AdvanceOutcome(0, 1)
@@ -28,36 +25,12 @@ _FAILED: Final = AdvanceOutcome(0, 1)
 log = structlog.get_logger(__name__)
 
 
-class _Bucket(msgspec.Struct):
-    name: str
-
-
-class _Object(msgspec.Struct):
-    key: str
-    size: int = 0
-    eTag: str = ""  # noqa: N815  # the name of S3
-    versionId: str | None = None  # noqa: N815
-
-
-class _S3(msgspec.Struct):
-    bucket: _Bucket
-    object: _Object
-
-
-class _Record(msgspec.Struct):
-    eventName: str  # noqa: N815
-    s3: _S3
-    eventTime: str | None = None  # noqa: N815
-
-
-_decode: Final = msgspec.json.Decoder(_Record).decode
-
-
 class Notifications:
     """The notifications of one opening. A notification is deleted when its object is finished, or at once if it names none that is new."""
 
-    def __init__(self, producer: SqsProducer, bucket: Bucket, name: str, selection: Selection, tracker: Tracker) -> None:
+    def __init__(self, producer: LeaseProducer, parse: Parser, bucket: Bucket, name: str, selection: Selection, tracker: Tracker) -> None:
         self._producer = producer
+        self._parse = parse
         self._bucket = bucket
         self._name = name
         self._selection = selection
@@ -85,7 +58,7 @@ class Notifications:
         raise AssertionError
 
     async def delete(self, parts: Sequence[Part]) -> None:
-        """Delete the notifications of finished objects. Raises as `SqsProducer.advance` does."""
+        """Delete the notifications of finished objects. Raises as `LeaseProducer.advance` does."""
         if parts:
             await self._producer.advance([AdvanceItem(part, _ANSWERED) for part in parts])
 
@@ -112,20 +85,15 @@ class Notifications:
         """Return the object that a notification names, or None if the upstream does not read it. Raises `MalformedEvent`."""
         if message.malformed is not None:
             raise MalformedEvent(message.malformed)
-        try:
-            record = _decode(message.data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise MalformedEvent(f"The message is not a notification of S3: {error}.") from error
-        if record.s3.bucket.name != self._name:
-            raise MalformedEvent(f"The notification is of the bucket {record.s3.bucket.name!r}, not {self._name!r}.")
-        key = unquote_plus(record.s3.object.key, errors="surrogateescape")
-        if not record.eventName.startswith(CREATED) or not self._selection.has(key):
+        notified = self._parse(message.data)
+        if notified.bucket != self._name:
+            raise MalformedEvent(f"The notification is of the bucket {notified.bucket!r}, not {self._name!r}.")
+        if not notified.is_created or not self._selection.has(notified.key):
             return None
-        described = record.s3.object
-        if described.eTag:
-            return StoredObject(key, described.eTag.strip('"'), described.size, _milliseconds(record.eventTime), described.versionId)
+        if notified.etag:
+            return notified.stored
         try:
-            return await self._bucket.head(key)
+            return await self._bucket.head(notified.key)
         except Missing:
             return None
 
@@ -140,10 +108,3 @@ class Notifications:
         except HeadraceError as error:
             # They stay invisible until the upstream closes, and come again then.
             log.warning("notifications not deleted", notifications=len(parts), error=str(error))
-
-
-def _milliseconds(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000)
-    except ValueError:
-        return None

@@ -14,13 +14,18 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
 from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.group_commit import GroupCommit
+from headrace.sources.objects.azure.client import AzureContainer
+from headrace.sources.objects.azure.notification import parse_notification as parse_azure
+from headrace.sources.objects.azure.queue import StorageQueue
 from headrace.sources.objects.bucket import Bucket, Missing
 from headrace.sources.objects.gcs.client import GcsBucket
 from headrace.sources.objects.intake import Intake
 from headrace.sources.objects.location import Location, Selection
 from headrace.sources.objects.notifications import Notifications
+from headrace.sources.objects.notified import Parser
 from headrace.sources.objects.reading import LineReading, metadata_message
 from headrace.sources.objects.s3.client import S3Bucket
+from headrace.sources.objects.s3.notification import parse_notification as parse_s3
 from headrace.sources.objects.state import State
 from headrace.sources.objects.tracker import ObjectPosition, TrackedObject, Tracker
 from headrace.sources.sqs.upstream import SQS
@@ -34,8 +39,14 @@ ReadMode: TypeAlias = Literal["metadata", "lines"]
 MAX_NAMED_LOSSES: Final = 100
 """Objects that were missing before they were done, in the report of the stream."""
 
-BUCKETS: Final[Mapping[str, Callable[[Connection, str], Awaitable[Bucket]]]] = {"s3": S3Bucket.open, "gs": GcsBucket.open}
+BUCKETS: Final[Mapping[str, Callable[[Connection, str], Awaitable[Bucket]]]] = {
+    "s3": S3Bucket.open,
+    "gs": GcsBucket.open,
+    "az": AzureContainer.open,
+}
 """How a bucket is opened, by the scheme of its location."""
+PARSERS: Final[Mapping[str, Parser]] = {"s3": parse_s3, "az": parse_azure}
+"""How a notification is read, by the scheme."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +61,7 @@ class Description(NamedTuple):
     read: ReadMode
     decode: Decoding
     interval: float | None
-    notifications: SQS | None
+    notifications: SQS | StorageQueue | None
     connection: str
 
     @property
@@ -132,7 +143,8 @@ class ObjectProducer(SharedStreamProducer):
             notifications = None
             if description.notifications is not None:
                 queue = description.notifications.producer()
-                notifications = Notifications(queue, bucket, description.location.bucket, selection, tracker)
+                parse = PARSERS[description.location.scheme]
+                notifications = Notifications(queue, parse, bucket, description.location.bucket, selection, tracker)
             self._opened = _Opened(buckets, state, tracker, intake, notifications, lines)
             intake.start([tracker.resume(entry) for entry in state.opened.values()], notifications)
         except BaseException:

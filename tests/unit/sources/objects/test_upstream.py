@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import UpstreamError
+from headrace.sources.objects.azure.queue import StorageQueue
 from headrace.sources.objects.location import Selection, StoredObject, parse_location
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.sources.sqs.upstream import SQS
@@ -17,7 +18,9 @@ from headrace.triggers.upstream import load_upstream
     ("location", "arguments", "message"),
     [
         ("landing", {}, "Invalid location"),
-        ("az://landing", {}, "Invalid location"),
+        ("abfss://landing", {}, "Invalid location"),
+        ("az://b", {"notifications": SQS("q", decode="s3")}, "Invalid notifications"),
+        ("s3://b", {"notifications": StorageQueue("queue")}, "Invalid notifications"),
         ("gs://b", {"notifications": SQS("q", decode="s3")}, "Notifications of gs:// are not supported"),
         ("gs://b", {"state": "s3://c/x"}, "is not in the service of"),
         ("s3://user:secret@landing", {}, "Invalid location"),
@@ -48,6 +51,21 @@ def test_it_is_serialised_with_its_queue() -> None:
     again = load_upstream(*upstream.serialize())
     assert again.serialize() == upstream.serialize()
     assert (again.stream_key(), again.event_type) == ("objects:s3/s3://b/in/*.jsonl#lines", "headrace.objects.line")
+
+
+def test_it_is_serialised_with_its_storage_queue() -> None:
+    upstream = ObjectStore("az://b/in", notifications=StorageQueue("landing", connection="other", visibility=60, wait=1))
+    again = load_upstream(*upstream.serialize())
+    assert again.serialize() == upstream.serialize()
+    assert again.serialize()[1]["notifications"] == {"queue": "landing", "visibility": 60, "wait": 1.0, "connection": "other"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("Landing",), ("a",), ("a--b",), ("-ab",), ("x" * 64,), ("abc", 1), ("abc", True), ("abc", 30, 0), ("abc", 30, 60)]
+)
+def test_an_invalid_storage_queue_is_refused(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(UpstreamError, match="Invalid"):
+        StorageQueue(**dict(zip(("queue", "visibility", "wait"), arguments, strict=False)))
 
 
 def test_each_pattern_and_mode_has_a_state_of_its_own() -> None:
@@ -101,7 +119,9 @@ def test_a_location_that_might_mean_another_folder_is_refused(url: str) -> None:
         parse_location(url)
 
 
-@pytest.mark.parametrize(("url", "hint"), [("gcs://b", "gs://bucket"), ("az://b", "not supported yet"), ("file:///x", "Directory")])
+@pytest.mark.parametrize(
+    ("url", "hint"), [("gcs://b", "gs://bucket"), ("abfss://b@x.dfs.core.windows.net/y", "az://container"), ("file:///x", "Directory")]
+)
 def test_the_scheme_of_another_system_says_what_to_do(url: str, hint: str) -> None:
     with pytest.raises(UpstreamError) as refused:
         parse_location(url)
@@ -109,5 +129,5 @@ def test_the_scheme_of_another_system_says_what_to_do(url: str, hint: str) -> No
 
 
 def test_each_scheme_has_a_connection_by_default() -> None:
-    connections = [ObjectStore(url).serialize()[1]["connection"] for url in ("s3://b", "gs://b")]
-    assert connections == ["s3", "gcs"]
+    connections = [ObjectStore(url).serialize()[1]["connection"] for url in ("s3://b", "gs://b", "az://b")]
+    assert connections == ["s3", "gcs", "azure"]

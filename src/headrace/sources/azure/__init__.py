@@ -1,0 +1,1 @@
+"""What the services of an Azure storage account share: addresses, signatures, tokens, requests and errors."""
