@@ -23,6 +23,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "Postgres",
             "PubSub",
             "RabbitMQ",
+            "RabbitMQStreams",
             "SQS",
             "StorageQueue",
             "RedisStreams",

@@ -24,6 +24,7 @@ from headrace.sources.postgres.upstream import Postgres as Postgres
 from headrace.sources.pubsub.upstream import PubSub as PubSub
 from headrace.sources.queue.upstream import Queue as Queue
 from headrace.sources.queue.writer import QueueWriter as QueueWriter
+from headrace.sources.rabbitmq.streams.upstream import RabbitMQStreams as RabbitMQStreams
 from headrace.sources.rabbitmq.upstream import RabbitMQ as RabbitMQ
 from headrace.sources.redis.upstream import RedisStreams as RedisStreams
 from headrace.sources.sqs.upstream import SQS as SQS

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from support.processes.rabbitmq import RabbitServer, require, shared
-from support.sources.rabbitmq import MakeQueue, RabbitQueue
+from support.sources.rabbitmq import MakeQueue, MakeStream, RabbitQueue, RabbitStream
 
 
 @pytest.fixture
@@ -34,6 +35,26 @@ def queue(make_queue: MakeQueue) -> RabbitQueue:
 def quorum(make_queue: MakeQueue) -> RabbitQueue:
     """Return a quorum queue."""
     return make_queue("quorum")
+
+
+@pytest.fixture
+def make_stream() -> Iterator[MakeStream]:
+    """Return the function that creates a stream on the shared server."""
+    streams: list[RabbitStream] = []
+
+    def make(server: RabbitServer | None = None, **arguments: Any) -> RabbitStream:
+        streams.append(RabbitStream(server or shared(), **arguments))
+        return streams[-1]
+
+    yield make
+    for stream in streams:
+        stream.close()
+
+
+@pytest.fixture
+def stream(make_stream: MakeStream) -> RabbitStream:
+    """Return a stream."""
+    return make_stream()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Queues of RabbitMQ fulfil the contract of sources, as far as queues without positions can."""
+"""Queues and streams of RabbitMQ fulfil the contract of sources, as far as queues without positions can."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from headrace.testing import Broker, SourceContract
 from support.processes.rabbitmq import shared
-from support.sources.rabbitmq import ClassicQueueBroker, QuorumQueueBroker
+from support.sources.rabbitmq import ClassicQueueBroker, QuorumQueueBroker, StreamsBroker
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq")]
 
@@ -25,3 +25,10 @@ class TestQuorumQueue(SourceContract):
 
     def make_broker(self, folder: Path) -> Broker:
         return QuorumQueueBroker(shared())
+
+
+class TestStream(SourceContract):
+    many = 20_000
+
+    def make_broker(self, folder: Path) -> Broker:
+        return StreamsBroker(shared())

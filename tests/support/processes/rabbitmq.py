@@ -8,6 +8,7 @@ import base64
 import secrets
 import tempfile
 import threading
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -71,10 +72,15 @@ class RabbitServer(BrokerServer):
         """Delete a queue, if it exists."""
         assert self.admin.delete(f"/queues/{quote(vhost, safe='')}/{name}").status_code in (204, 404)
 
-    def create_user(self, name: str, password: str, read: str, vhost: str = "/") -> None:
-        """Create a user who may read the queues whose names match a pattern, and nothing else."""
+    def create_user(self, name: str, password: str, read: str, vhost: str = "/", *, configure: str = "", write: str = "") -> None:
+        """Create a user who may read the queues whose names match a pattern, and nothing else unless it is given."""
         self._request("PUT", f"/users/{name}", {"password": password, "tags": ""})
-        self._request("PUT", f"/permissions/{quote(vhost, safe='')}/{name}", {"configure": "", "write": "", "read": read})
+        permissions = {"configure": configure, "write": write, "read": read}
+        self._request("PUT", f"/permissions/{quote(vhost, safe='')}/{name}", permissions)
+
+    def exchanges(self, queue: str) -> list[str]:
+        """Return the names of the exchanges that are bound to a queue, but the default one."""
+        return [one["source"] for one in self._request("GET", f"/queues/%2F/{queue}/bindings") if one["source"]]
 
     def create_vhost(self, name: str) -> None:
         """Create a virtual host that guest may use."""
@@ -99,6 +105,14 @@ class RabbitServer(BrokerServer):
         }
         assert self._request("POST", "/exchanges/%2F/amq.default/publish", message) == {"routed": True}
 
+    def last_message(self, queue: str) -> str | None:
+        """Return the body of the last message of a short queue, or None without one. The messages stay in the queue."""
+        if self.admin.get(f"/queues/%2F/{queue}").status_code == 404:
+            return None
+        asked = {"count": 100, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        messages = self._request("POST", f"/queues/%2F/{queue}/get", asked)
+        return str(messages[-1]["payload"]) if messages else None
+
     def send_undecodable(self, exchange: str) -> None:
         """Send a message whose routing key is not UTF-8 to a fanout exchange."""
         self._call(self._send_undecodable(exchange))
@@ -110,6 +124,14 @@ class RabbitServer(BrokerServer):
     def details(self, queue: str, vhost: str = "/") -> dict[str, Any]:
         """Return what the management API says of a queue. Its counts are up to some seconds old."""
         return dict(self._request("GET", f"/queues/{quote(vhost, safe='')}/{queue}"))
+
+    def start_with(self, queue: str) -> None:
+        """Start it, and wait until it has recovered a stream. It accepts connections before."""
+        self.start()
+        limit = time.monotonic() + SECONDS
+        while self.admin.get(f"/queues/%2F/{queue}").status_code != 200:
+            assert time.monotonic() < limit, f"{queue} is not recovered"
+            time.sleep(0.05)
 
     def close_connections(self) -> int:
         """Close the connections of Headrace by force, and return their number."""

@@ -44,6 +44,7 @@ MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.kafka.upstream.Kafka": "headrace.sources.peeks.kafka",
     "headrace.sources.nats.upstream.Nats": "headrace.sources.peeks.nats",
     "headrace.sources.queue.upstream.Queue": "headrace.sources.peeks.queue",
+    "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.peeks.rabbitmq",
     "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.peeks.redis",
 }
 """The module with the function `peek` for each class. It is imported when it is needed, because it may need a client library."""

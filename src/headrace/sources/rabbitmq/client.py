@@ -9,8 +9,8 @@ error that ends the stream, and the stream opens again from the start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from logging import CRITICAL, NOTSET, getLogger
 from typing import Any, Final
 
@@ -80,9 +80,18 @@ class RabbitConnection:
         """The name of the server's software."""
         return _text(self._connection.server_properties.get("product"))
 
-    async def channel(self) -> Any:
-        """Open a channel. Raises the errors of the client."""
-        return await self._connection.channel(publisher_confirms=False, timeout=CONNECT_SECONDS)
+    async def channel(self, *, confirms: bool = False) -> Any:
+        """Open a channel. With `confirms`, a sender waits until its message is in a queue. Raises errors of the client."""
+        return await self._connection.channel(publisher_confirms=confirms, on_return_raises=confirms, timeout=CONNECT_SECONDS)
+
+    @asynccontextmanager
+    async def temporary_channel(self) -> AsyncIterator[Any]:
+        """Open a channel for some requests, and close it. The server closes it itself if it refuses a request."""
+        channel = await self.channel()
+        try:
+            yield channel
+        finally:
+            await channel.close(timeout=CLOSE_SECONDS)
 
     async def close(self) -> None:
         """Close the connection, within CLOSE_SECONDS if the server does not answer. The server requeues what was not acknowledged."""

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import structlog
 
 from headrace.errors import UpstreamError
+from headrace.sources.rabbitmq.server_errors import STREAM_HINT
 from headrace.sources.rabbitmq.settings import Address, tls_context
 
 REQUEST_SECONDS: Final = 5.0
@@ -60,7 +61,7 @@ def warnings_of(queue: str, details: Mapping[str, Any], version: str) -> list[st
         UpstreamError: The queue is a stream.
     """
     if details.get("type") == "stream":
-        raise UpstreamError(f"Queue {queue!r} is a stream.", hint="Headrace reads classic and quorum queues, not streams.")
+        raise UpstreamError(f"Queue {queue!r} is a stream.", hint=STREAM_HINT)
     warnings: list[str] = []
     limit = _delivery_limit(details, version)
     if limit is not None and limit < RECOMMENDED_DELIVERY_LIMIT:

@@ -15,6 +15,7 @@ DELIVERY_COUNT: Final = "x-delivery-count"
 """The header by which a quorum queue counts the deliveries that were not acknowledged."""
 STREAM_OFFSET: Final = "x-stream-offset"
 """The header of a message from a stream."""
+REDELIVERED: Final = "redelivered"
 PROPERTIES: Final = {
     "content_type": "content-type",
     "content_encoding": "content-encoding",
@@ -48,6 +49,30 @@ def raw_event(message: Any, queue: str, decode: Decoder, *, is_only_queue: bool)
     )
 
 
+def stream_event(message: Any, lane: str, decode: Decoder) -> Message:
+    """Return the raw event of a message from a stream. Its position is its offset, and the id of its sender is the header `message-id`."""
+    properties = message.header.properties
+    headers: Mapping[str, Any] = {name: value for name, value in (properties.headers or {}).items() if name != STREAM_OFFSET}
+    entries = [entry for entry in _headers(headers, properties, message.delivery) if entry[0] != REDELIVERED]
+    if properties.message_id:
+        entries.append(("message-id", _bytes(properties.message_id)))
+    return decoded_message(
+        decode,
+        message.body or None,
+        lane,
+        offset_of(message),
+        key=message.delivery.routing_key,
+        headers=entries,
+        timestamp_ms=_milliseconds(properties.timestamp),
+    )
+
+
+def offset_of(message: Any) -> int | None:
+    """Return the offset of a message in its stream, or None if a queue has delivered it."""
+    offset = (message.header.properties.headers or {}).get(STREAM_OFFSET)
+    return offset if isinstance(offset, int) else None
+
+
 def delivery_count(message: Any) -> int:
     """Return how often the message was delivered before without an acknowledgement, as far as the queue counts it."""
     count = (message.header.properties.headers or {}).get(DELIVERY_COUNT)
@@ -56,7 +81,7 @@ def delivery_count(message: Any) -> int:
 
 def is_from_stream(message: Any) -> bool:
     """Return whether a stream has delivered the message, not a queue."""
-    return STREAM_OFFSET in (message.header.properties.headers or {})
+    return offset_of(message) is not None
 
 
 def _id(message_id: Any, queue: str | None) -> str | None:
@@ -81,7 +106,7 @@ def _headers(headers: Mapping[str, Any], properties: Any, delivery: Any) -> list
         if value not in (None, ""):
             entries.append((name, _bytes(value)))
     entries.append(("exchange", str(delivery.exchange or "").encode()))
-    entries.append(("redelivered", b"true" if delivery.redelivered else b"false"))
+    entries.append((REDELIVERED, b"true" if delivery.redelivered else b"false"))
     return entries
 
 

@@ -10,12 +10,13 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError, StreamError, UpstreamError
+from headrace.sources.cancellation import check_cancelled
 from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.rabbitmq.client import UNREACHABLE, RabbitConnection
 from headrace.sources.rabbitmq.management import check_queues
 from headrace.sources.rabbitmq.message import delivery_count, is_from_stream, raw_event
 from headrace.sources.rabbitmq.reader import Arrival, QueueReader
-from headrace.sources.rabbitmq.server_errors import described
+from headrace.sources.rabbitmq.server_errors import STREAM_HINT, described
 from headrace.sources.rabbitmq.settings import address_of
 from headrace.sources.rabbitmq.settlement import Answer
 from headrace.triggers.raw_event import Message
@@ -72,6 +73,7 @@ class RabbitProducer(SharedStreamProducer):
             StreamError: The server does not answer, a queue has another reader, or a channel or consumer has ended.
         """
         await self._open()
+        check_cancelled()
         decode, is_only_queue = decoder_of(self._queues.decode), len(self._queues.queues) == 1
         while True:
             arrival = await self._arrivals.get()
@@ -97,7 +99,7 @@ class RabbitProducer(SharedStreamProducer):
     def _check(self, reader: QueueReader, message: object) -> None:
         """Refuse a stream, and report a message that the queue may soon drop."""
         if is_from_stream(message):
-            raise UpstreamError(f"Queue {reader.queue!r} is a stream.", hint="Headrace reads classic and quorum queues, not streams.")
+            raise UpstreamError(f"Queue {reader.queue!r} is a stream.", hint=STREAM_HINT)
         if not self._is_near_limit and delivery_count(message) >= MANY_DELIVERIES:
             self._is_near_limit = True
             log.warning("message near the delivery limit", queue=reader.queue, deliveries=delivery_count(message) + 1)

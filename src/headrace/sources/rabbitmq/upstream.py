@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.rabbitmq.producer import Queues, RabbitProducer
 
@@ -46,10 +47,10 @@ class RabbitMQ(DecodingUpstream):
         self.decodings = (self._decode,)
         if not isinstance(dead_letters, bool):
             raise UpstreamError(f"Invalid dead_letters {dead_letters!r}.", hint="Give True or False.")
-        self._connection = _text(connection)
-        self._prefetch = _whole("prefetch", prefetch, MAX_PREFETCH, "messages")
+        self._connection = check_text("connection", connection)
+        self._prefetch = check_integer("prefetch", prefetch, 1, MAX_PREFETCH, "messages")
         self._dead_letters = dead_letters
-        self._consumer_timeout = _whole("consumer_timeout", consumer_timeout, MAX_CONSUMER_TIMEOUT_SECONDS, "seconds")
+        self._consumer_timeout = check_integer("consumer_timeout", consumer_timeout, 1, MAX_CONSUMER_TIMEOUT_SECONDS, "seconds")
 
     def stream_key(self) -> str:
         """Return `rabbitmq:` with the connection and the queues."""
@@ -96,15 +97,3 @@ def _names(queues: str | Sequence[str]) -> tuple[str, ...]:
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_NAME_BYTES:
         raise UpstreamError(f"Invalid queue {name!r}.", hint=f"Give its name: a text of up to {MAX_NAME_BYTES} bytes.")
-
-
-def _text(connection: object) -> str:
-    if not isinstance(connection, str) or not connection:
-        raise UpstreamError(f"Invalid connection {connection!r}: it is not a text.")
-    return connection
-
-
-def _whole(name: str, value: object, high: int, unit: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= high:
-        raise UpstreamError(f"Invalid {name} {value!r}.", hint=f"Give a whole number from 1 to {high:,} ({unit}).")
-    return value

@@ -45,6 +45,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "a queue has no position, and deletes the messages that are answered",
         "To skip all messages: rabbitmqctl purge_queue NAME. To get messages again, send them again.",
     ),
+    "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": (
+        "a seek of streams of RabbitMQ is not implemented",
+        "Give the upstream another group, with the start that you need.",
+    ),
     "headrace.sources.postgres.upstream.Postgres": (
         "a replication slot cannot go back",
         "To read rows of the outbox again, insert them again.",

@@ -7,7 +7,21 @@ from typing import Final
 from headrace.wire.base import Timestamp, WireModel
 
 KINDS: Final = frozenset(
-    {"directory", "http", "kafka", "memory", "nats", "objects", "postgres", "pubsub", "queue", "rabbitmq", "redis", "sqs"}
+    {
+        "directory",
+        "http",
+        "kafka",
+        "memory",
+        "nats",
+        "objects",
+        "postgres",
+        "pubsub",
+        "queue",
+        "rabbitmq",
+        "rabbitmq-streams",
+        "redis",
+        "sqs",
+    }
 )
 """The first parts of the names of built-in upstreams."""
 MAX_LANES: Final = 20

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import SQS, Directory, Http, Kafka, Nats, ObjectStore, Postgres, Queue, RabbitMQ, RedisStreams
+from headrace import SQS, Directory, Http, Kafka, Nats, ObjectStore, Postgres, Queue, RabbitMQ, RabbitMQStreams, RedisStreams
 from headrace.errors import UpstreamError
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.peeks import peek
@@ -23,6 +23,7 @@ class Own(Kafka):
 UPSTREAMS: list[Upstream] = [
     SQS("orders"),
     RabbitMQ("orders"),
+    RabbitMQStreams("orders", group="shop"),
     Postgres("outbox", slot="shop"),
     Nats("orders.>", stream="ORDERS", durable="shop"),
     RedisStreams("orders", group="shop"),
