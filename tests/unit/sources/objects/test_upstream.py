@@ -68,6 +68,11 @@ def test_an_invalid_storage_queue_is_refused(arguments: tuple[Any, ...]) -> None
         StorageQueue(**dict(zip(("queue", "visibility", "wait"), arguments, strict=False)))
 
 
+@pytest.mark.parametrize("queue", ["a-b", "abc", "1" * 63])
+def test_a_valid_name_of_a_storage_queue_is_accepted(queue: str) -> None:
+    assert StorageQueue(queue).arguments()["queue"] == queue
+
+
 def test_each_pattern_and_mode_has_a_state_of_its_own() -> None:
     upstreams = [
         ObjectStore("s3://b/in"),

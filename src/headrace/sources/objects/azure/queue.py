@@ -9,12 +9,13 @@ from headrace.errors import UpstreamError
 from headrace.sources.arguments import check_integer, check_seconds, check_text
 from headrace.sources.objects.azure.queue_service import PollSettings, QueueProducer
 
+MIN_NAME_CHARS: Final = 3
 MAX_NAME_CHARS: Final = 63
 MIN_VISIBILITY_SECONDS: Final = 2
 MAX_VISIBILITY_SECONDS: Final = 604_800
 MIN_WAIT_SECONDS: Final = 0.1
 MAX_WAIT_SECONDS: Final = 20.0
-_NAME: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}")
+_NAME: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9])+")
 
 
 class StorageQueue:
@@ -28,10 +29,10 @@ class StorageQueue:
     """
 
     def __init__(self, queue: str, *, connection: str = "azure", visibility: int = 30, wait: float = 2.0) -> None:
-        if not _NAME.fullmatch(check_text("queue", queue)) or len(queue) > MAX_NAME_CHARS:
+        if not _NAME.fullmatch(check_text("queue", queue)) or not MIN_NAME_CHARS <= len(queue) <= MAX_NAME_CHARS:
             raise UpstreamError(
                 f"Invalid queue {queue!r}.",
-                hint=f"Give its name, not its URL: 3 to {MAX_NAME_CHARS} lower-case letters, digits and single hyphens.",
+                hint=f"Give its name, not its URL: {MIN_NAME_CHARS} to {MAX_NAME_CHARS} lower-case letters, digits and single hyphens.",
             )
         visibility = check_integer("visibility", visibility, MIN_VISIBILITY_SECONDS, MAX_VISIBILITY_SECONDS, "seconds")
         self._settings = PollSettings(queue, visibility, check_seconds("wait", wait, MIN_WAIT_SECONDS, MAX_WAIT_SECONDS))
