@@ -3,6 +3,7 @@
 #
 # Environment:
 #   KAFKA_LISTENERS          further listeners, as ,NAME://HOST:PORT; the properties below map each name to a protocol
+#   KAFKA_ADVERTISED         what clients are told of these listeners, in the same form; by default the same
 #   KAFKA_PROPERTIES         a file with further properties of the server
 #   KAFKA_JAVA_OPTIONS       further options of Java, separated by spaces
 source "$(dirname "$0")/common.sh"
@@ -32,7 +33,7 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$controller
 listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller${KAFKA_LISTENERS:-}
-advertised.listeners=PLAINTEXT://127.0.0.1:$port${KAFKA_LISTENERS:-}
+advertised.listeners=PLAINTEXT://127.0.0.1:$port${KAFKA_ADVERTISED:-${KAFKA_LISTENERS:-}}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 log.dirs=$folder/logs

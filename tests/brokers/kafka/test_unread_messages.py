@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.sources.kafka.reader import MAX_BUFFERED_MESSAGES
+from headrace.sources.kafka.buffer import MAX_BUFFERED_MESSAGES
 from support.sources.kafka import KafkaTopic
 from support.sources.reading import until
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -19,6 +18,7 @@ from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.connection_probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.nats import NatsServer, Version, require
+from support.processes.proxy import Proxy
 from support.sources.nats import MakeStream, NatsStream
 from support.sources.reading import items_of, numbers
 
@@ -91,69 +91,34 @@ async def test_an_advance_while_the_server_is_killed_succeeds_at_the_next_openin
             await reader.producer.advance(items_of([(raw, payload)]))
 
 
-class Proxy:
-    """Passes on data to a server until it is stopped: then no error, no end, and nothing arrives."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._is_open = asyncio.Event()
-        self._handlers: list[asyncio.Task[Any]] = []
-
-    async def start(self) -> int:
-        self._is_open.set()
-        self._proxy = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        return int(self._proxy.sockets[0].getsockname()[1])
-
-    def stop(self) -> None:
-        self._is_open.clear()
-
-    async def close(self) -> None:
-        self._is_open.set()
-        self._proxy.close()
-        await asyncio.gather(*self._handlers)
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            await self._is_open.wait()
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._handlers.append(task)
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer), return_exceptions=True)
-        for each in (writer, far_writer):
-            each.close()
-            await asyncio.gather(each.wait_closed(), return_exceptions=True)
-
-
-async def test_a_silent_connection_is_found_by_its_heartbeats(make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.sources.nats.reader.HEARTBEAT_SECONDS", 0.3)
+@pytest.fixture
+def proxied(make_stream: MakeStream) -> Iterator[tuple[NatsStream, Proxy]]:
+    """Return a stream whose reader connects through a proxy."""
     stream = make_stream()
     proxy = Proxy(stream.server.port)
-    stream.set_connection(f"nats://127.0.0.1:{await proxy.start()}")
+    stream.set_connection(f"nats://{proxy.address}")
+    yield stream, proxy
+    proxy.close()
+
+
+async def test_a_silent_connection_is_found_by_its_heartbeats(proxied: tuple[NatsStream, Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.sources.nats.reader.HEARTBEAT_SECONDS", 0.3)
+    stream, proxy = proxied
     stream.send(numbers(0, 1))
     async with reading(stream.producer()) as reader:
         await reader.take(1)
         await asyncio.sleep(1.5)  # several heartbeats, and no error
-        proxy.stop()
+        proxy.silence()
         with pytest.raises(StreamError, match=r"does not answer|not even a heartbeat"):
             await reader.take(1)
-    await proxy.close()
 
 
-async def test_a_producer_closes_in_time_while_the_connection_is_silent(make_stream: MakeStream) -> None:
-    stream = make_stream()
-    proxy = Proxy(stream.server.port)
-    stream.set_connection(f"nats://127.0.0.1:{await proxy.start()}")
+async def test_a_producer_closes_in_time_while_the_connection_is_silent(proxied: tuple[NatsStream, Proxy]) -> None:
+    stream, proxy = proxied
     stream.send(numbers(0, 10))
     async with asyncio.timeout(30), reading(stream.producer()) as reader:
         await reader.take(10)
-        proxy.stop()
-    await proxy.close()
+        proxy.silence()
     stream.set_connection(f"nats://{stream.server.address}")
     async with reading(stream.producer()) as reader:
         assert len(await reader.take(10)) == 10

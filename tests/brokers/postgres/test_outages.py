@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import StreamError, UpstreamError
 from headrace.testing.contract.reading import reading
 from support.processes.postgres import Postgres as PostgresServer
+from support.processes.proxy import Proxy
 from support.sources.postgres import DATABASE, OutboxTable
 from support.sources.reading import items_of, numbers, until_in_thread
 
@@ -82,40 +83,17 @@ async def test_a_silent_connection_is_found(own_table: OutboxTable, monkeypatch:
     """A proxy that stops passing on data: no error, no end, nothing arrives."""
     monkeypatch.setattr("headrace.sources.postgres.producer.STATUS_SECONDS", 0.2)
     monkeypatch.setattr("headrace.sources.postgres.producer.STALL_SECONDS", 1.0)
-    is_open = asyncio.Event()
-    is_open.set()
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            await is_open.wait()
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    handlers: list[asyncio.Task[object]] = []
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handlers.append(asyncio.current_task())  # type: ignore[arg-type]
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", own_table.server.port)
-        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True)
-        for each in (writer, far_writer):
-            each.close()
-            await asyncio.gather(each.wait_closed(), return_exceptions=True)
-
-    proxy = await asyncio.start_server(connected, "127.0.0.1", 0)
-    port = proxy.sockets[0].getsockname()[1]
-    own_table.set_connection(own_table.server.url(DATABASE).replace(f":{own_table.server.port}/", f":{port}/"))
+    proxy = Proxy(own_table.server.port)
+    own_table.set_connection(own_table.server.url(DATABASE).replace(f":{own_table.server.port}/", f":{proxy.port}/"))
     own_table.send(numbers(0, 1))
     try:
         async with reading(own_table.producer()) as stream:
             await stream.take(1)
-            is_open.clear()
+            proxy.silence()
             with pytest.raises(StreamError, match="has sent nothing"):
                 await stream.take(1)
     finally:
-        is_open.set()
         proxy.close()
-        await asyncio.gather(*handlers)
 
 
 async def test_a_server_without_logical_decoding_is_named(own_table: OutboxTable, own_server: PostgresServer) -> None:

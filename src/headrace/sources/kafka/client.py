@@ -73,7 +73,8 @@ def _count(number: int, noun: str) -> str:
 class KafkaClient:
     """A consumer and the requests about its topics. Blocking: all calls from one thread.
 
-    `on_error` gets each `KafkaError` of the connection, from within other calls. `is_stopped` ends retries.
+    `on_error` gets each `KafkaError` of the connection, from within other calls. `on_commit` gets the error and the partitions of each
+    asynchronous commit, from within polls. `is_stopped` ends retries.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class KafkaClient:
         connect_settings: Mapping[str, Any],
         *,
         on_error: Callable[[Any], None],
+        on_commit: Callable[[Any, Sequence[Any]], None] | None = None,
         is_stopped: Callable[[], bool],
     ) -> None:
         self.library = load_library()
@@ -91,12 +93,14 @@ class KafkaClient:
         # Without a logger, librdkafka writes to stderr. Errors come to `on_error` as well.
         logger = getLogger("headrace.kafka.librdkafka")
         self._admin: Any = None
-        self._ends: Mapping[Any, Any] = {}
+        self._reads_committed = settings.get("isolation.level") != "read_uncommitted"
+        self._ends: dict[bool, Mapping[Any, Any]] = {}
         try:
             self._admin = self.library.admin.AdminClient(dict(connect_settings) | {"logger": logger, "error_cb": self._note_error})
             is_set = uses_new_protocol(settings) or ASSIGNOR in settings
             assignor = {} if is_set else {ASSIGNOR: self._assignor(str(settings["group.id"]))}
-            self.consumer: Any = self.library.Consumer(dict(settings) | assignor | {"logger": logger, "error_cb": self._note_error})
+            callbacks = {"error_cb": self._note_error} | ({} if on_commit is None else {"on_commit": on_commit})
+            self.consumer: Any = self.library.Consumer(dict(settings) | assignor | callbacks | {"logger": logger})
         except self.library.KafkaException as error:
             raise described_exception("The connection cannot be used", error) from None
 
@@ -110,13 +114,14 @@ class KafkaClient:
         return ASSIGNORS[0] if self._retried(what, lambda: self._present_assignor(group)) == "range" else ASSIGNORS[1]
 
     def _present_assignor(self, group: str) -> str | None:
-        try:
-            description = self._admin.describe_consumer_groups([group], request_timeout=ATTEMPT_SECONDS * 3)[group].result(REQUEST_SECONDS)
-        except self.library.KafkaException as error:
-            if error.args[0].name() == "GROUP_ID_NOT_FOUND":
-                return None
-            raise
-        return str(description.partition_assignor)
+        # The call that replaces this deprecated one asserts in librdkafka 2.16, and so aborts the process, if the connection to the
+        # coordinator ends during it.
+        for one in self._admin.list_groups(group, timeout=ATTEMPT_SECONDS * 3):
+            if one.id == group:
+                if one.error is not None:
+                    raise self.library.KafkaException(one.error)
+                return str(one.protocol)
+        return None
 
     def check_topics(self, topics: Iterable[str]) -> None:
         """Check that each topic exists and may be read. A name that begins with `^` is a pattern, which may match no topic.
@@ -143,10 +148,13 @@ class KafkaClient:
         metadata = self._retried(f"Topic {topic!r} cannot be read", lambda: self.consumer.list_topics(topic, timeout=ATTEMPT_SECONDS))
         return metadata.topics[topic].error
 
-    def birthmarks(self, topics: Iterable[str]) -> dict[str, str | None]:
-        """Return a part of the id of each topic, or None where the cluster has no ids. A topic that does not exist is left out."""
-        names = sorted(set(topics))
-        return self._retried("The ids of the topics cannot be read", lambda: self._birthmarks(names)) if names else {}
+    def birthmarks(self, topics: Iterable[str], *, once: bool = False) -> dict[str, str | None]:
+        """Return a part of the id of each topic, or None where the cluster has no ids. A topic that does not exist is left out.
+
+        With `once`, the request is not repeated.
+        """
+        names, seconds = sorted(set(topics)), 0.0 if once else OPEN_SECONDS
+        return self._retried("The ids of the topics cannot be read", lambda: self._birthmarks(names), seconds) if names else {}
 
     def _birthmarks(self, names: list[str]) -> dict[str, str | None]:
         futures = self._admin.describe_topics(self.library.TopicCollection(names), request_timeout=ATTEMPT_SECONDS * 3)
@@ -202,21 +210,28 @@ class KafkaClient:
         offsets = self.consumer.get_watermark_offsets(self.library.TopicPartition(key.topic, key.number), cached=True)
         return None if offsets is None or offsets[1] < 0 else int(offsets[1])
 
-    def arrived_ends(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, int]:
+    def arrived_ends(self, keys: Sequence[TopicPartitionKey], *, readable: bool = False) -> dict[TopicPartitionKey, int]:
         """Return the end offsets that have arrived since the last call, and request those of `keys` unless a request is in flight.
 
-        Does not block. The client does not fetch paused partitions, so that `known_end` is out of date for them.
+        With `readable`, the ends are those up to which this consumer may read now: before the first open transaction, unless its
+        isolation level is another. Does not block. The client does not fetch paused partitions, so that `known_end` is out of date for
+        them.
         """
-        if not all(future.done() for future in self._ends.values()):
+        waiting = self._ends.get(readable, {})
+        if not all(future.done() for future in waiting.values()):
             return {}
         arrived = {
             TopicPartitionKey(row.topic, row.partition): int(future.result().offset)
-            for row, future in self._ends.items()
+            for row, future in waiting.items()
             if future.exception() is None
         }
+        levels = self.library.IsolationLevel
+        level = levels.READ_COMMITTED if readable and self._reads_committed else levels.READ_UNCOMMITTED
         latest = self.library.admin.OffsetSpec.latest()
         requests = {self.library.TopicPartition(key.topic, key.number): latest for key in keys}
-        self._ends = self._admin.list_offsets(requests, request_timeout=REQUEST_SECONDS) if requests else {}
+        self._ends[readable] = (
+            self._admin.list_offsets(requests, isolation_level=level, request_timeout=REQUEST_SECONDS) if requests else {}
+        )
         return arrived
 
     def close(self) -> None:
@@ -228,9 +243,9 @@ class KafkaClient:
         self._errors.add(error)
         self._on_error(error)
 
-    def _retried(self, what: str, request: Callable[[], R]) -> R:
-        """Return the result of a request. It is repeated while the cluster does not answer, for OPEN_SECONDS."""
-        until = time.monotonic() + OPEN_SECONDS
+    def _retried(self, what: str, request: Callable[[], R], seconds: float | None = None) -> R:
+        """Return the result of a request. It is repeated while the cluster does not answer, by default for OPEN_SECONDS."""
+        until = time.monotonic() + (OPEN_SECONDS if seconds is None else seconds)
         while True:
             try:
                 result = request()

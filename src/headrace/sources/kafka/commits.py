@@ -1,24 +1,27 @@
 """Commits of the offsets of one stream: one call for all lanes that wait. Called from the thread of the client, except `add`.
 
-A commit is synchronous. While the cluster does not answer, the client ends it after the session timeout.
+A commit is asynchronous, and ends after COMMIT_SECONDS: a synchronous one of the client waits without an end while the network is silent.
+Its answer arrives while the consumer polls. One commit is in flight at a time.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.errors import HeadraceError, StreamError
-from headrace.sources.kafka.broker_errors import described, described_exception
+from headrace.sources.kafka.broker_errors import AWAY_HINT, described, described_exception
 from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.partitions import Partition, Partitions
 from headrace.sources.progress_note import ProgressNote
 from headrace.triggers.stream_log import LogMark
 
+COMMIT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 REBALANCE_SECONDS: Final = 10.0
+WHAT: Final = "The offsets cannot be committed"
 
 
 class CommitNote(ProgressNote, omit_defaults=True, kw_only=True):
@@ -43,11 +46,24 @@ class CommitRequest(NamedTuple):
     done: Callable[[list[HeadraceError | None]], None]
 
 
-class Commits:
-    """The requests to commit, and the commits that need no request: positions after the last message, and notes."""
+class _Flight(NamedTuple):
+    """A commit in flight: the requests that it answers, and the offsets of its partitions. It ends at `until`."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    requests: Sequence[CommitRequest]
+    offsets: Mapping[Partition, int]
+    until: float
+
+
+class Commits:
+    """The requests to commit, and the commits that need no request: positions after the last message, and notes.
+
+    `on_end` gets the error of each commit, or None.
+    """
+
+    def __init__(self, partitions: Partitions, on_end: Callable[[HeadraceError | None], None]) -> None:
         self._partitions = partitions
+        self._on_end = on_end
+        self._flight: _Flight | None = None
         self._requests: deque[CommitRequest] = deque()
         self._marks: deque[LogMark] = deque()
         self._mark: LogMark | None = None
@@ -65,9 +81,14 @@ class Commits:
         self._may_be_behind = True
 
     @property
+    def is_in_flight(self) -> bool:
+        """Whether a commit is not answered yet."""
+        return self._flight is not None
+
+    @property
     def are_due(self) -> bool:
-        """Whether requests wait. During a rebalance they wait for its end, up to REBALANCE_SECONDS."""
-        return bool(self._requests) and time.monotonic() >= self._rebalances_until
+        """Whether requests wait and can be sent. During a rebalance they wait for its end, up to REBALANCE_SECONDS."""
+        return bool(self._requests) and self._flight is None and time.monotonic() >= self._rebalances_until
 
     def rebalance(self, begins: bool) -> None:
         """Record that a rebalance begins or ends."""
@@ -77,55 +98,79 @@ class Commits:
         """Record that a lane may need a commit without a request."""
         self._may_be_behind = True
 
-    def commit_requests(self, client: KafkaClient) -> HeadraceError | None:
-        """Commit the answers of all requests that wait, with one call. Return its error, or None."""
-        requests = [self._requests.popleft() for _ in range(len(self._requests))]
+    def commit_requests(self, client: KafkaClient) -> None:
+        """Commit the answers of all requests that wait, and what is in flight already, with one call."""
+        requests = [*(self._flight.requests if self._flight is not None else ()), *self._requests]
+        self._requests.clear()
         self._mark = next((request.mark for request in reversed(requests) if request.mark is not None), self._mark)
         for request in requests:
             for answers in request.answers:
                 answers.partition.answer(answers.last, answers.first_failed)
-        error = self._commit(client, [one for one in self._partitions.assigned if one.needs_commit])
-        for request in requests:
-            request.done([error or _unassigned(answers.partition) for answers in request.answers])
-        return error
+        self._send(client, requests, [one for one in self._partitions.assigned if one.needs_commit])
 
-    def commit_others(self, client: KafkaClient) -> HeadraceError | None:
-        """Commit what needs no request: markers of transactions at the end of a lane, the first start, notes. Return the error, or None."""
+    def commit_others(self, client: KafkaClient) -> None:
+        """Commit what needs no request: markers of transactions at the end of a lane, the first start, notes."""
         now = time.monotonic()
-        if not self._may_be_behind or now < self._check_at:
-            return None
+        if not self._may_be_behind or now < self._check_at or self._flight is not None:
+            return
         self._may_be_behind = False
         partitions = [one for one in self._partitions.assigned if one.needs_commit]
         while self._marks:
             self._mark = self._marks.popleft()
             partitions = [one for one in self._partitions.assigned if one.needs_commit or one.committed >= 0]
-        error = self._commit(client, partitions)
-        if error is not None:
-            self._may_be_behind, self._check_at = True, now + RETRY_SECONDS
-        return error
+        self._send(client, (), partitions)
+
+    def answered(self, error: Any, rows: Sequence[Any]) -> None:
+        """End the commit in flight with the client's answer. That of an earlier one, which has ended already, changes nothing."""
+        flight = self._flight
+        offsets = {} if flight is None else {tuple(one.key): offset for one, offset in flight.offsets.items()}
+        if flight is None or (rows and {(row.topic, row.partition): row.offset for row in rows} != offsets):
+            return
+        failed = next((row for row in rows if row.error is not None), None)
+        if failed is not None:
+            self._end(described(f"The offset of {failed.topic}/{failed.partition} cannot be committed", failed.error))
+        else:
+            self._end(None if error is None else described(WHAT, error))
+
+    def check(self, now: float) -> None:
+        """End the commit in flight if the cluster does not answer."""
+        if self._flight is not None and now >= self._flight.until:
+            self._end(StreamError(f"{WHAT}: the cluster has not answered for {COMMIT_SECONDS:g} s.", hint=AWAY_HINT))
 
     def reject_requests(self, error: HeadraceError) -> None:
-        """End all requests that wait with this error."""
-        while self._requests:
-            request = self._requests.popleft()
+        """End all requests that wait or are in flight with this error."""
+        flight, self._flight = self._flight, None
+        requests = [*(flight.requests if flight is not None else ()), *self._requests]
+        self._requests.clear()
+        for request in requests:
             request.done([error] * len(request.answers))
 
-    def _commit(self, client: KafkaClient, partitions: Sequence[Partition]) -> HeadraceError | None:
-        """Commit the targets of partitions. Return the error, or None."""
-        if not partitions:
-            return None
-        offsets = [max(partition.target, partition.committed) for partition in partitions]
-        rows = [self._row(client.library, partition, offset) for partition, offset in zip(partitions, offsets, strict=True)]
+    def _send(self, client: KafkaClient, requests: Sequence[CommitRequest], partitions: Sequence[Partition]) -> None:
+        """Commit the targets of partitions."""
+        offsets = {partition: max(partition.target, partition.committed) for partition in partitions}
+        self._flight = _Flight(requests, offsets, time.monotonic() + COMMIT_SECONDS)
+        if not offsets:
+            self._end(None)
+            return
+        rows = [self._row(client.library, partition, offset) for partition, offset in offsets.items()]
         try:
-            answers = client.consumer.commit(offsets=rows, asynchronous=False)
+            client.consumer.commit(offsets=rows, asynchronous=True)
         except client.library.KafkaException as failure:
-            return described_exception("The offsets cannot be committed", failure)
-        for answer in answers:
-            if answer.error is not None:
-                return described(f"The offset of {answer.topic}/{answer.partition} cannot be committed", answer.error)
-        for partition, offset in zip(partitions, offsets, strict=True):
-            partition.confirm(offset)
-        return None
+            self._end(described_exception(WHAT, failure))
+
+    def _end(self, error: HeadraceError | None) -> None:
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return
+        if error is None:
+            for partition, offset in flight.offsets.items():
+                partition.confirm(offset)
+        elif not flight.requests:
+            self._may_be_behind, self._check_at = True, time.monotonic() + RETRY_SECONDS
+        for request in flight.requests:
+            request.done([error or _unassigned(answers.partition) for answers in request.answers])
+        if flight.offsets or flight.requests:
+            self._on_end(error)
 
     def _row(self, library: Any, partition: Partition, offset: int) -> Any:
         note = CommitNote(topic=partition.birthmark).text(self._mark)

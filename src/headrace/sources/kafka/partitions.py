@@ -97,9 +97,14 @@ class Partition:
         return end - 1 if end > 0 else None
 
     @property
+    def next_offset(self) -> int:
+        """The offset up to which everything was read."""
+        return max(self.delivered + 1, self.read_end)
+
+    @property
     def unread(self) -> int:
         """The number of offsets after the last one read. Some may have no message: markers of transactions, and compacted messages."""
-        return max(0, self.end - max(self.delivered + 1, self.read_end))
+        return max(0, self.end - self.next_offset)
 
     def deliver(self, offset: int) -> bool:
         """Record that a message is delivered. Return False if it was delivered before."""

@@ -18,8 +18,9 @@ from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.declared_decoder import decoder_of, is_function
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kafka.commits import Answers, CommitRequest
+from headrace.sources.kafka.description import Description, Listener
 from headrace.sources.kafka.message import KafkaMessage, decode_again
-from headrace.sources.kafka.reader import Description, KafkaReader, Listener
+from headrace.sources.kafka.reader import KafkaReader
 from headrace.sources.kafka.settings import KafkaDecoding, client_settings, consumer_settings, ignored_settings
 from headrace.sources.kafka.start import Start
 from headrace.triggers.secrets import aget_connection
@@ -27,7 +28,9 @@ from headrace.triggers.stream_log import LogMark
 from headrace.triggers.upstream import SharedStreamProducer
 
 CLOSE_SECONDS: Final = 10.0
-COMMIT_SECONDS: Final = 50.0
+CLOSE_COMMIT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+"""For the reader's thread, which ends a commit earlier, but may be in a request of a rebalance."""
 MEMBER_DIGITS: Final = 12
 
 log = structlog.get_logger(__name__)
@@ -180,16 +183,19 @@ class KafkaProducer(SharedStreamProducer):
 
     async def aclose(self) -> None:
         """Leave the cluster. A static member stays in its group, so that the next reader replaces it at once."""
-        await self._advances.aclose()
         reader = self._reader
         if reader is None:
             return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_COMMIT_SECONDS):
+                await self._advances.aclose()
         if self._seek is not None:
             self._seek.stop()
         reader.stop()
         await asyncio.get_running_loop().run_in_executor(None, reader.join, CLOSE_SECONDS)
         if reader.is_alive():
             log.warning("consumer of Kafka left behind", group=self._topics.group, seconds=CLOSE_SECONDS)
+        await self._advances.aclose()
 
     async def _commit(self, batches: list[Sequence[AdvanceItem]]) -> list[HeadraceError | None]:
         reader = self._reader
@@ -204,13 +210,10 @@ class KafkaProducer(SharedStreamProducer):
 
         reader.commit(CommitRequest([_answers(batch) for batch in batches], None if self.log is None else self.log.mark, finish))
         try:
-            async with asyncio.timeout(COMMIT_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 return await done
         except TimeoutError:
-            raise StreamError(
-                f"The offsets are not committed after {COMMIT_SECONDS:g} s: the cluster does not answer.",
-                hint="Is the cluster running? The commit is repeated.",
-            ) from None
+            raise StreamError(f"The offsets are not committed after {ANSWER_SECONDS:g} s.", hint="The commit is repeated.") from None
 
 
 def _answers(batch: Sequence[AdvanceItem]) -> Answers:

@@ -9,65 +9,43 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from headrace.core.connection import Connection
-from headrace.core.values.shards import WHOLE, Shard
+from headrace.core.values.shards import WHOLE
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
-from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.decoding import DECODERS
-from headrace.sources.kafka.assignment import Assignment, recreated
 from headrace.sources.kafka.broker_errors import AWAY, described, described_exception, is_fenced, rejects_credentials
+from headrace.sources.kafka.buffer import Buffer
 from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.commits import CommitRequest, Commits
+from headrace.sources.kafka.description import Description, Listener
+from headrace.sources.kafka.group.assignment import Assignment, recreated
+from headrace.sources.kafka.group.shard_partitions import ShardPartitions
+from headrace.sources.kafka.group.stall_detector import StallDetector
 from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
 from headrace.sources.kafka.partitions import Partition, Partitions, TopicPartitionKey
-from headrace.sources.kafka.settings import KafkaDecoding, uses_new_protocol
-from headrace.sources.kafka.shard_partitions import ShardPartitions
-from headrace.sources.kafka.start import Start
+from headrace.sources.kafka.settings import uses_new_protocol
 from headrace.sources.progress_note import newest_marks
 from headrace.triggers.stream_log import LogMark
 
 if TYPE_CHECKING:
     from headrace.sources.schema_registry.registry import SchemaRegistry
 
+COMMIT_TICK_SECONDS: Final = 0.001
 BUSY_TICK_SECONDS: Final = 0.004
 IDLE_TICK_SECONDS: Final = 0.05
 PAUSE_AFTER_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 0.5
 TOPIC_CHECK_SECONDS: Final = 10.0
+CLOSE_COMMIT_SECONDS: Final = 3.0
 FETCH_MESSAGES: Final = 500
-MAX_BUFFERED_MESSAGES: Final = 2_000
-MAX_BUFFERED_BYTES: Final = 4 * 1024 * 1024
-"""Delivered messages that the stream has not taken yet, plus one fetch. They are outside of the memory budget."""
 ENDED: Final = "The reading of Kafka has ended."
 WAITS: Final = "The first shard has not committed yet where the reading of the group begins."
 
 log = structlog.get_logger(__name__)
-
-
-class Description(NamedTuple):
-    """What a reader reads, and how it connects."""
-
-    topics: Sequence[str]
-    start: Start
-    decode: KafkaDecoding
-    registry: Connection | None
-    consumer: Mapping[str, Any]
-    connect: Mapping[str, Any]
-    shard: Shard = WHOLE
-    seek: BlockingSeek | None = None
-
-
-class Listener(NamedTuple):
-    """What a reader calls from its thread. None of it may block."""
-
-    deliver: Callable[[list[KafkaMessage]], None]
-    begin: Callable[[list[LogMark]], None]
-    end: Callable[[HeadraceError], None]
 
 
 class KafkaReader(threading.Thread):
@@ -82,8 +60,8 @@ class KafkaReader(threading.Thread):
         self._listener = listener
         self._wake, self._stopped = threading.Event(), threading.Event()
         self._reads = True
-        self._commits = Commits(self.partitions)
-        self._delivered, self._taken = [0, 0], [0, 0]
+        self._commits = Commits(self.partitions, self._committed)
+        self._buffer = Buffer()
         self._look_at = self._check_topics_at = 0.0
         self._full_since: float | None = None
         self._is_paused = False
@@ -91,6 +69,7 @@ class KafkaReader(threading.Thread):
         self._registry: SchemaRegistry | None = None
         self._client: KafkaClient
         self._assignment: Assignment
+        self._stalls: StallDetector
         self._shard: ShardPartitions | None = None
 
     # Called by the event loop
@@ -104,15 +83,14 @@ class KafkaReader(threading.Thread):
 
     def took(self, messages: int, size: int) -> None:
         """Record that the stream has taken delivered messages of this total size."""
-        self._taken[0] += messages
-        self._taken[1] += size
+        self._buffer.take(messages, size)
         self._wake.set()
 
     @property
     def unread(self) -> int | None:
         """The number of messages that the stream has not taken, here and at the brokers, or None if no partition is assigned."""
         assigned = self.partitions.assigned
-        return None if not assigned else self._delivered[0] - self._taken[0] + sum(partition.unread for partition in assigned)
+        return None if not assigned else self._buffer.messages + sum(partition.unread for partition in assigned)
 
     def renote(self, mark: LogMark) -> None:
         """Write the mark beside the committed offsets that have the mark of another event log."""
@@ -146,14 +124,20 @@ class KafkaReader(threading.Thread):
         description = self._description
         self._decode, self._registry = open_decoder(description.decode, description.registry)
         self._client = KafkaClient(
-            description.consumer, description.connect, on_error=self._on_client_error, is_stopped=self._stopped.is_set
+            description.consumer,
+            description.connect,
+            on_error=self._on_client_error,
+            on_commit=self._commits.answered,
+            is_stopped=self._stopped.is_set,
         )
         self._assignment = Assignment(self._client, self.partitions, description.start, description.shard, description.seek)
         if description.shard != WHOLE:
             self._shard = ShardPartitions(self._client, self._assignment, self.partitions, description.topics, description.shard)
         self._client.check_topics(description.topics)
+        now, waits = time.monotonic(), not uses_new_protocol(description.consumer)
+        self._stalls = StallDetector(self._client, self.partitions, description.topics, waits_for_group=waits, now=now)
         self._subscribe()
-        self._check_topics_at = time.monotonic() + TOPIC_CHECK_SECONDS
+        self._check_topics_at = now + TOPIC_CHECK_SECONDS
 
     def _subscribe(self) -> None:
         topics = list(self._description.topics)
@@ -166,8 +150,9 @@ class KafkaReader(threading.Thread):
             self._wake.clear()
             return
         if self._commits.are_due:
-            self._committed(self._commits.commit_requests(self._client))
-        if not self._has_room():
+            self._commits.commit_requests(self._client)
+        self._commits.check(time.monotonic())
+        if not (self._reads and self._buffer.has_room):
             self._wait_for_room()
             return
         self._full_since = None
@@ -183,25 +168,24 @@ class KafkaReader(threading.Thread):
         self._keep_up()
 
     def _tick(self) -> float:
+        if self._commits.is_in_flight:
+            return COMMIT_TICK_SECONDS  # its answer does not end a poll
         is_busy = any(not partition.is_drained for partition in self.partitions)
         return BUSY_TICK_SECONDS if is_busy else IDLE_TICK_SECONDS
 
-    def _has_room(self) -> bool:
-        messages, size = self._delivered[0] - self._taken[0], self._delivered[1] - self._taken[1]
-        return self._reads and messages < MAX_BUFFERED_MESSAGES and size < MAX_BUFFERED_BYTES
-
     def _wait_for_room(self) -> None:
         now = time.monotonic()
+        self._stalls.pause()
         self._full_since = now if self._full_since is None else self._full_since
         if not self._is_paused and (now - self._full_since > PAUSE_AFTER_SECONDS or not self._reads):
             self._set_paused(True)
-        if self._is_paused:
-            # A message that was fetched before the pause may still arrive: it is delivered beyond the limit.
+        if self._is_paused or self._commits.is_in_flight:
+            # A message that was fetched before may still arrive: it is delivered beyond the limit.
             first = self._client.consumer.poll(0)
             if first is not None:
                 self._receive([first])
             self._keep_up()
-        self._wake.wait(IDLE_TICK_SECONDS)
+        self._wake.wait(COMMIT_TICK_SECONDS if self._commits.is_in_flight else IDLE_TICK_SECONDS)
         self._wake.clear()
 
     def _set_paused(self, paused: bool) -> None:
@@ -217,11 +201,12 @@ class KafkaReader(threading.Thread):
             arrived = self._client.arrived_ends([one.key for one in self.partitions.assigned]) if self._is_paused else {}
             for partition in self.partitions.assigned:
                 partition.end = max(partition.end, arrived.get(partition.key, 0), self._client.known_end(partition.key) or 0)
+            self._check_stalls(now)
         if now >= self._check_topics_at:
             self._check_topics_at = now + TOPIC_CHECK_SECONDS
             self._check_topics()
             self._check_shard()
-        self._committed(self._commits.commit_others(self._client))
+        self._commits.commit_others(self._client)
 
     # Messages
 
@@ -245,8 +230,7 @@ class KafkaReader(threading.Thread):
             ready.append(event)
         if ready and self._reads:
             self.problems.pop("brokers", None)
-            self._delivered[0] += len(ready)
-            self._delivered[1] += size
+            self._buffer.add(len(ready), size)
             self._listener.deliver(ready)
 
     def _on_message_error(self, message: Any) -> None:
@@ -309,6 +293,7 @@ class KafkaReader(threading.Thread):
         if self._is_paused and targets:
             consumer.pause(targets)
         self._commits.rebalance(begins=False)
+        self._stalls.joined()
         if self.failure is None:
             self.problems.update(self._assignment.gaps)
             self._listener.begin(newest_marks(note.mark for note in self._assignment.notes))
@@ -318,18 +303,18 @@ class KafkaReader(threading.Thread):
     def _on_revoke(self, consumer: Any, revoked: Sequence[Any]) -> None:
         """Commit all answers, then fence the partitions: later answers are not committed."""
         del consumer
-        self._committed(self._commits.commit_requests(self._client))
+        self._commits.commit_requests(self._client)
         self._fence(revoked)
-        self._commits.rebalance(begins=True)
 
     def _on_lost(self, consumer: Any, lost: Sequence[Any]) -> None:
         """Fence the partitions. Another reader may have them already, so that nothing is committed."""
         del consumer
         self._fence(lost)
-        self._commits.rebalance(begins=True)
         log.warning("partitions of Kafka lost", partitions=len(lost))
 
     def _fence(self, partitions: Sequence[Any]) -> None:
+        self._commits.rebalance(begins=True)
+        self._stalls.join(time.monotonic())
         if self._shard is not None:
             self._shard.leave()
             return
@@ -341,7 +326,7 @@ class KafkaReader(threading.Thread):
     def _check_topics(self) -> None:
         """End the stream if a topic was deleted and created again. A rebalance shows the same, but not in each case."""
         try:
-            birthmarks = self._client.birthmarks(partition.key.topic for partition in self.partitions.assigned)
+            birthmarks = self._client.birthmarks((one.key.topic for one in self.partitions.assigned), once=True)
         except HeadraceError as error:
             self.problems["brokers"] = str(error)
             return
@@ -350,6 +335,16 @@ class KafkaReader(threading.Thread):
             self._fail(StreamError(f"Deleted and created again: topic {', '.join(sorted(changed))}."))
         for topic in birthmarks:
             self.problems.pop(topic, None)
+
+    def _check_stalls(self, now: float) -> None:
+        """End the stream if the consumer is silent."""
+        try:
+            error = self._stalls.check(now)
+        except HeadraceError as failure:
+            self.problems["brokers"] = str(failure)
+        else:
+            if error is not None:
+                self._fail(error)
 
     def _check_shard(self) -> None:
         """Join the group again if the partitions of the shard are others now."""
@@ -383,6 +378,7 @@ class KafkaReader(threading.Thread):
             if hasattr(self, "_client"):
                 if self.failure is None:
                     self._commits.commit_requests(self._client)
+                    self._finish_commit()
                 self._client.close()
         except Exception as error:
             log.warning("consumer of Kafka not closed", error=str(error))
@@ -391,6 +387,12 @@ class KafkaReader(threading.Thread):
                 self._registry.close()
             self.failure = self.failure or StreamError(ENDED)
             self._commits.reject_requests(self.failure)
+
+    def _finish_commit(self) -> None:
+        """Wait until no commit is in flight. Messages that arrive meanwhile are dropped."""
+        until = time.monotonic() + CLOSE_COMMIT_SECONDS
+        while self._commits.is_in_flight and time.monotonic() < until:
+            self._client.consumer.poll(COMMIT_TICK_SECONDS)
 
     def _topic_partition(self, partition: Partition) -> Any:
         return self._client.library.TopicPartition(partition.key.topic, partition.key.number)

@@ -30,6 +30,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 10,  # by default, a client whose queue was full fetches nothing for 1 s
     "fetch.error.backoff.ms": 100,
     "reconnect.backoff.max.ms": 2_000,
+    "socket.timeout.ms": 30_000,  # for a silent connection; by default 60 s
 }
 """Settings that a connection may change."""
 ASSIGNOR: Final = "partition.assignment.strategy"

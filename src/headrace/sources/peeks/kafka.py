@@ -11,9 +11,9 @@ from typing import Any
 from headrace.core.connection import Connection
 from headrace.sources.declared_decoder import decoder_of, is_function
 from headrace.sources.decoding import Decoder
-from headrace.sources.kafka.assignment import Assignment
 from headrace.sources.kafka.broker_errors import described
 from headrace.sources.kafka.client import KafkaClient
+from headrace.sources.kafka.group.assignment import Assignment
 from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
 from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey, partitions_of
 from headrace.sources.kafka.producer import Topics

@@ -72,6 +72,7 @@ class PostgresProducer(SharedStreamProducer):
         self._description = description
         self._opened: _Opened | None = None
         self._confirmed_lsn = 0
+        self._is_silent = False
         self._heartbeat: asyncio.Task[None] | None = None
         self._problems: dict[str, str] = {}
         self._advances: GroupCommit[Sequence[AdvanceItem], None] = GroupCommit(self._commit)
@@ -185,6 +186,7 @@ class PostgresProducer(SharedStreamProducer):
         if self._heartbeat is not None and self._heartbeat.done() and not self._heartbeat.cancelled():
             self._heartbeat.result()
         if not arrived and time.monotonic() - replication.received_at > STALL_SECONDS:
+            self._is_silent = True
             raise StreamError(
                 f"PostgreSQL has sent nothing for {STALL_SECONDS:g} s.", hint="Is the network between here and the server interrupted?"
             )
@@ -232,6 +234,8 @@ class PostgresProducer(SharedStreamProducer):
             await self._advances.aclose()
         finally:
             if self._opened is not None:
+                if self._is_silent:
+                    await self._opened.replication.cancel()
                 await self._opened.replication.close()
                 await self._opened.server.close()
 

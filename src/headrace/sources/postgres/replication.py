@@ -7,16 +7,22 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from headrace.errors import StreamError
 from headrace.sources.postgres.decoding.pgoutput import status_frame
 from headrace.sources.postgres.errors import described
+from headrace.sources.postgres.server import answered
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
 SLOT_WAIT_SECONDS: Final = 10.0
 SLOT_ATTEMPT_SECONDS: Final = 0.1
+CANCEL_SECONDS: Final = 5.0
 READ: Final = "The slot cannot be read"
+
+log = structlog.get_logger(__name__)
 
 
 class ReplicationSession:
@@ -43,7 +49,7 @@ class ReplicationSession:
         import psycopg
 
         try:
-            row = await (await self._connection.execute("IDENTIFY_SYSTEM")).fetchone()
+            row = await (await answered(self._connection.execute("IDENTIFY_SYSTEM"))).fetchone()
         except psycopg.Error as error:
             raise described(READ, error) from error
         if row is None:
@@ -67,7 +73,7 @@ class ReplicationSession:
         until = time.monotonic() + SLOT_WAIT_SECONDS
         while True:
             try:
-                await self._connection.execute(statement)
+                await answered(self._connection.execute(statement))
             except psycopg.errors.ObjectInUse as error:
                 if time.monotonic() > until:
                     raise StreamError(
@@ -129,6 +135,17 @@ class ReplicationSession:
             self._pgconn.flush()
         except psycopg.Error as error:
             raise described("The slot cannot be confirmed", error) from error
+
+    async def cancel(self) -> None:
+        """End a stream whose connection is silent, over another one. Otherwise, the server keeps the slot for it until its timeout."""
+        import psycopg
+
+        if not psycopg.capabilities.has_cancel_safe():
+            return
+        try:
+            await self._connection.cancel_safe(timeout=CANCEL_SECONDS)
+        except psycopg.Error as error:
+            log.info("silent stream of a slot not ended at the server", error=" ".join(str(error).split()))
 
     async def close(self) -> None:
         """End the session."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headrace.errors import StreamError, UpstreamError
 from headrace.sources.postgres.errors import LOGICAL_HINT, ROLE_HINT, described, lost_slot
@@ -20,6 +20,8 @@ FIRST_PAUSE_SECONDS: Final = 0.0005
 MAX_PAUSE_SECONDS: Final = 0.05
 PLUGIN: Final = "pgoutput"
 OLDEST_VERSION: Final = 120_000
+
+T = TypeVar("T")
 
 _SERVER: Final = """
 SELECT current_setting('server_version_num')::int, current_setting('wal_level'), current_user, current_database(),
@@ -198,11 +200,20 @@ async def fetch(connection: AsyncConnection[Any], statement: Any, *values: Any) 
     """Run one statement in a transaction of its own, and return its rows. Raises `UpstreamError` or `StreamError`."""
     import psycopg
 
+    async def run() -> list[tuple[Any, ...]]:
+        cursor = await connection.execute(statement, values or None)
+        return await cursor.fetchall() if cursor.description else []
+
     try:
-        async with asyncio.timeout(REQUEST_SECONDS):
-            cursor = await connection.execute(statement, values or None)
-            return await cursor.fetchall() if cursor.description else []
+        return await answered(run())
     except psycopg.Error as error:
         raise described("A request to PostgreSQL failed", error) from error
+
+
+async def answered(request: Awaitable[T]) -> T:
+    """Return the answer of the server. Raises `StreamError` if there is none within REQUEST_SECONDS, and the errors of the client."""
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            return await request
     except TimeoutError:
         raise StreamError(f"PostgreSQL has not answered a request in {REQUEST_SECONDS:g} s.", hint="It is repeated.") from None

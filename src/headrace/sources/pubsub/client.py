@@ -20,9 +20,13 @@ from headrace.sources.pubsub.settings import client_settings
 
 MAX_MESSAGES: Final = 100
 """Messages of one pull."""
+MAX_METADATA_BYTES: Final = 4 * 1024 * 1024
 MAX_RECEIPTS: Final = 1_000
 """Messages of another request, which has up to 512 KiB. A receipt has some hundred bytes."""
 ANSWER_SECONDS: Final = 10.0
+KEEPALIVE_SECONDS: Final = 30.0
+KEEPALIVE_ANSWER_SECONDS: Final = 10.0
+"""A connection that is idle for KEEPALIVE_SECONDS is sent a ping. Otherwise a silent connection looks like an empty subscription."""
 OPEN_SECONDS: Final = 30.0
 PROBED_SUBSCRIPTION: Final = "headrace-connection-test"
 RETRY_SECONDS: Final = 0.5
@@ -68,7 +72,7 @@ class PubSubClient:
         library = import_library("Pub/Sub cannot be read: its client library", "pubsub", module, f"{module}.transports", "grpc.aio")
         path = f"projects/{settings.project}/subscriptions/{subscription}"
         try:
-            transport = library.transports.SubscriberGrpcAsyncIOTransport(**_channel(settings))
+            transport = library.transports.SubscriberGrpcAsyncIOTransport(**_transport_arguments(settings, library.transports))
             return cls(library.SubscriberAsyncClient(transport=transport), path, wait, decode)
         except Exception as error:
             raise described(f"Connection '{connection.id}' cannot be used", error) from None
@@ -157,20 +161,33 @@ class PubSubClient:
         return {}
 
 
-def _channel(settings: Any) -> dict[str, Any]:
+def _transport_arguments(settings: Any, transports: Any) -> dict[str, Any]:
     """Return the arguments of the transport: a channel without TLS for an emulator, else the credentials."""
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.keepalive_time_ms", int(KEEPALIVE_SECONDS * 1000)),
+        ("grpc.keepalive_timeout_ms", int(KEEPALIVE_ANSWER_SECONDS * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(KEEPALIVE_ANSWER_SECONDS * 1000)),
+    ]
     if settings.is_emulator:
         import grpc.aio
 
-        return {"channel": grpc.aio.insecure_channel(settings.address, options=[("grpc.max_receive_message_length", -1)])}
+        return {"channel": grpc.aio.insecure_channel(settings.address, options=options)}
+
+    def channel(host: str, **arguments: Any) -> Any:
+        return transports.SubscriberGrpcAsyncIOTransport.create_channel(host, **(arguments | {"options": options}))
+
     if settings.account is None:
-        return {"host": settings.address}
+        return {"host": settings.address, "channel": channel}
     from google.oauth2 import service_account
 
     credentials: Any = service_account.Credentials  # has no types
     scopes = ["https://www.googleapis.com/auth/pubsub"]
     return {
         "host": settings.address,
+        "channel": channel,
         "credentials": credentials.from_service_account_info(dict(settings.account), scopes=scopes),
     }
 

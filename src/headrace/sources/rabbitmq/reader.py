@@ -180,6 +180,12 @@ class QueueReader:
                     else:
                         await self._channel.basic_nack(frame.tag, requeue=frame.requeue, wait=False)
                 await self._channel.basic_qos(prefetch_count=self._prefetch)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The client cancels its requests when it has missed heartbeats. The end of the connection is reported with its reason.
+            raise StreamEnded(f"The messages of queue {self.queue!r} cannot be acknowledged: the connection has ended.") from None
         except Exception as error:
             failure = described(f"The messages of queue {self.queue!r} cannot be acknowledged", error)
             self._fail(failure)

@@ -149,7 +149,10 @@ class RedisProducer(SharedStreamProducer):
     async def _release(self, reader: StreamReader) -> None:
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await reader.release()
+                try:
+                    await reader.release()
+                except ServerAway:  # the connection ended while it was idle: the client notices with the first request
+                    await reader.release()
         except (HeadraceError, TimeoutError) as error:
             log.info("lease of Redis left behind", seconds=self._description.lease_seconds, error=str(error))
 

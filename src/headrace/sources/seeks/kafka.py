@@ -9,10 +9,10 @@ from datetime import datetime
 from headrace.core.connection import Connection
 from headrace.core.values.shards import WHOLE
 from headrace.errors import UpstreamError
-from headrace.sources.kafka.assignment import Assignment
 from headrace.sources.kafka.client import KafkaClient, OffsetRange
+from headrace.sources.kafka.group.assignment import Assignment
+from headrace.sources.kafka.group.shard_partitions import in_shard
 from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey, partitions_of
-from headrace.sources.kafka.shard_partitions import in_shard
 from headrace.sources.kafka.upstream import Kafka
 from headrace.sources.peeks.kafka import reading_client
 from headrace.sources.peeks.peek import is_lane, unknown_lane

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from headrace.sources.objects.location import StoredObject
 from headrace.sources.objects.s3.listing_parser import ListingParserFactory
 
 ANSWER_SECONDS: Final = 20.0
+MIN_BYTES_PER_SECOND: Final = 64 * 1024
+"""A write that is slower fails."""
 MAX_REQUESTS: Final = 32
 
 PERMISSIONS: Final = (
@@ -138,7 +141,9 @@ class S3Bucket:
         """Write an object under a condition. Raises `Conflict`."""
         condition = {"IfNoneMatch": "*"} if replaces is None else {"IfMatch": f'"{replaces}"'}
         what = f"Object {key!r} cannot be written"
-        answer = await self._request(what, self._client.put_object, {"Key": key, "Body": data, **condition}, _CONFLICT, Conflict)
+        # The client waits for the permission to send a body without its timeout.
+        async with _bounded(what, ANSWER_SECONDS + len(data) / MIN_BYTES_PER_SECOND):
+            answer = await self._request(what, self._client.put_object, {"Key": key, "Body": data, **condition}, _CONFLICT, Conflict)
         return str(answer["ETag"]).strip('"')
 
     async def delete(self, key: str) -> None:
@@ -167,6 +172,16 @@ class S3Bucket:
                 raise raises(what) from None
             raise described(what, error) from error
         return answer
+
+
+@asynccontextmanager
+async def _bounded(what: str, seconds: float) -> AsyncIterator[None]:
+    """Raise `StreamError` in the block after these seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise described(what, TimeoutError(f"no answer within {seconds:g} s")) from None
 
 
 def _milliseconds(text: str | None) -> int | None:

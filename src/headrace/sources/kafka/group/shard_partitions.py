@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.core.values.shards import Shard
-from headrace.sources.kafka.assignment import Assignment
 from headrace.sources.kafka.client import KafkaClient
+from headrace.sources.kafka.group.assignment import Assignment
 from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey, partitions_of
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.values.shards import Shard
+from headrace.sources.kafka.group.shard_partitions import in_shard
 from headrace.sources.kafka.partitions import TopicPartitionKey, partitions_of
-from headrace.sources.kafka.shard_partitions import in_shard
 
 COUNTS = {"orders": 3, "orders.eu": 2, "orders.us": None, "refunds": 5}
 

@@ -1,0 +1,174 @@
+"""One upstream of each broker, which its reader reaches through a proxy and the sender directly."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headrace.triggers.upstream import Upstream
+from support.processes import elasticmq, kafka, nats, pubsub, rabbitmq, redis, versitygw
+from support.processes.broker_server import connection_variable
+from support.processes.kafka import KafkaServer
+from support.processes.ports import free_port
+from support.processes.proxy import Proxy
+from support.sources import postgres
+from support.sources.kafka import KafkaTopic
+from support.sources.nats import NatsStream
+from support.sources.objects import TestBucket
+from support.sources.postgres import OutboxTable
+from support.sources.pubsub import PubSubSubscription
+from support.sources.rabbitmq import RabbitQueue
+from support.sources.redis import RedisStream
+from support.sources.sqs import SqsQueue
+
+
+class Proxied(NamedTuple):
+    """An upstream behind a proxy. `ordered`: it has one lane, which has the messages in the order in which they were sent."""
+
+    upstream: Upstream
+    send: Callable[[Sequence[bytes]], object]
+    proxy: Proxy
+    ordered: bool
+    close: Callable[[], None]
+
+
+class _ProxiedKafka(NamedTuple):
+    """A server of Kafka that tells its clients the address of the proxy."""
+
+    server: KafkaServer
+    proxy: Proxy
+
+
+@cache
+def _proxied_kafka() -> _ProxiedKafka:
+    kafka.require("kafka")
+    proxy = Proxy(free_port())
+    folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
+    properties = folder / "proxied.properties"
+    properties.write_text("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT\n")
+    server = KafkaServer(
+        "kafka",
+        folder=folder,
+        KAFKA_LISTENERS=f",PROXIED://127.0.0.1:{proxy.target}",
+        KAFKA_ADVERTISED=f",PROXIED://{proxy.address}",
+        KAFKA_PROPERTIES=str(properties),
+    )
+    return _ProxiedKafka(server, proxy)
+
+
+KAFKA_SHORT: Final = {
+    "socket_timeout_ms": "1500",
+    "fetch_wait_max_ms": "100",
+    "session_timeout_ms": "3000",
+    "heartbeat_interval_ms": "300",
+}
+
+
+def _kafka(*, short: bool) -> Proxied:
+    server, proxy = _proxied_kafka()
+    topic = KafkaTopic(server)
+    topic.set_connection(proxy.address, **(KAFKA_SHORT if short else {}))
+    return Proxied(topic.upstream(), topic.send, proxy, True, topic.close)
+
+
+def _through(connection: str, address: str) -> Proxy:
+    """Return a proxy to an address, and put it in place of the address of a connection."""
+    proxy = Proxy(int(address.rpartition(":")[2]))
+    variable = connection_variable(connection)
+    assert address in os.environ[variable]
+    os.environ[variable] = os.environ[variable].replace(address, proxy.address)
+    return proxy
+
+
+def _proxied(source: Any, address: str, upstream: Upstream, send: Callable[[Sequence[bytes]], object], *, ordered: bool) -> Proxied:
+    proxy = _through(source.connection, address)
+
+    def close() -> None:
+        proxy.close()
+        source.close()
+
+    return Proxied(upstream, send, proxy, ordered, close)
+
+
+def _sqs(*, short: bool) -> Proxied:
+    queue = SqsQueue(elasticmq.shared())
+    return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=False)
+
+
+def _nats(*, short: bool) -> Proxied:
+    stream = NatsStream(nats.shared("go"))
+    return _proxied(stream, stream.server.address, stream.upstream(), stream.send, ordered=True)
+
+
+def _redis(*, short: bool) -> Proxied:
+    stream = RedisStream(redis.shared())
+    return _proxied(stream, stream.server.address, stream.upstream(lease=4), stream.send, ordered=True)
+
+
+def _rabbitmq(*, short: bool) -> Proxied:
+    queue = RabbitQueue(rabbitmq.shared())
+    if short:
+        queue.set_connection(f"amqp://guest:guest@{queue.server.address}/?heartbeat=1")
+    return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=True)
+
+
+def _postgres(*, short: bool) -> Proxied:
+    table = OutboxTable(postgres.shared())
+    return _proxied(table, f"127.0.0.1:{table.server.port}", table.upstream(), table.send, ordered=True)
+
+
+def _pubsub(*, short: bool) -> Proxied:
+    subscription = PubSubSubscription()
+    return _proxied(subscription, pubsub.shared().address, subscription.upstream(), subscription.send, ordered=False)
+
+
+def _objects(*, short: bool) -> Proxied:
+    bucket = TestBucket(versitygw.shared())
+
+    def send(messages: Sequence[bytes]) -> None:
+        bucket.put(f"{messages[0].decode()}.jsonl", messages)
+
+    return _proxied(bucket, bucket.server.address, bucket.upstream(read="lines"), send, ordered=False)
+
+
+PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
+    "kafka": _kafka,
+    "sqs": _sqs,
+    "nats": _nats,
+    "redis": _redis,
+    "rabbitmq": _rabbitmq,
+    "postgres": _postgres,
+    "pubsub": _pubsub,
+    "objects": _objects,
+}
+"""How the upstream of a broker is made. With `short`, its connection has short timeouts, where a connection can."""
+
+SHORT: Final[Mapping[str, Mapping[str, float]]] = {
+    "kafka": {"kafka.client.OPEN_SECONDS": 2.0},
+    "pubsub": {
+        "pubsub.client.OPEN_SECONDS": 2.0,
+        "pubsub.client.ANSWER_SECONDS": 1.0,
+        "pubsub.client.KEEPALIVE_SECONDS": 1.5,
+        "pubsub.client.KEEPALIVE_ANSWER_SECONDS": 0.5,
+    },
+    "sqs": {"sqs.client.ANSWER_SECONDS": 0.5, "sqs.client.OPEN_SECONDS": 2.0, "aws.client.CONNECT_SECONDS": 1.0},
+    "nats": {"nats.reader.HEARTBEAT_SECONDS": 0.3, "nats.client.ANSWER_SECONDS": 1.0, "nats.client.CONNECT_SECONDS": 1},
+    "redis": {
+        "redis.client.ANSWER_SECONDS": 0.5,
+        "redis.client.BLOCK_SECONDS": 0.3,
+        "redis.client.CONNECT_SECONDS": 1.0,
+        "redis.reader.OPEN_SECONDS": 2.0,
+    },
+    "postgres": {
+        "postgres.producer.STATUS_SECONDS": 0.2,
+        "postgres.producer.STALL_SECONDS": 1.0,
+        "postgres.server.REQUEST_SECONDS": 1.0,
+        "postgres.settings.CONNECT_SECONDS": 2,
+    },
+    "objects": {"objects.s3.client.ANSWER_SECONDS": 0.5, "aws.client.CONNECT_SECONDS": 1.0},
+}
+"""Constants of the modules of `headrace.sources` that a connection does not change, with short times."""
