@@ -41,10 +41,10 @@ def positions(owner: Holder, trigger: int = 1) -> list[int | None]:
     return [item.position for item in waiting(owner, trigger)]
 
 
-def settle(owner: Holder, answer: Answer = "fired", *numbers: int, trigger: int = 1) -> None:
+def settle(owner: Holder, answer: Answer = "fired", *numbers: int, trigger: int = 1, reason: str | None = None) -> None:
     """Settle these, or all that waits."""
     named = numbers or tuple(item.number for item in waiting(owner, trigger))
-    settled = [Settled(number=number, answer=answer) for number in named]
+    settled = [Settled(number=number, answer=answer, reason=reason) for number in named]
     owner.store.backlog.settle(owner.job_id, trigger, SettleBacklog(epoch=owner.epochs[trigger], settled=settled))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import Connection, bindparam, case, delete, or_, select, update
@@ -25,7 +26,7 @@ from headrace.store.dead_letters.texts import DEAD_LETTER_BYTES
 from headrace.store.dialects.statements import LITTLE_BY_LITTLE, ResultRow, in_list
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import backlog, lanes, spills, trigger_answers
-from headrace.wire.custody.backlog import Answer, BacklogItem, BacklogPage, SettleBacklog
+from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog, Settled
 
 MAX_PAGE_ITEMS = 2_000
 MAX_PAGE_BYTES = 8 * 1024 * 1024
@@ -101,14 +102,14 @@ class Backlog:
 
     def settle(self, job_id: int, trigger_id: int, settled: SettleBacklog) -> None:
         """Record the answers to raw events of a backlog, one slice per commit. Ignore numbers that are already settled."""
-        left: dict[int, Answer] = {one.number: one.answer for one in settled.settled}
+        left = {one.number: one for one in settled.settled}
         last: int | None = None
         while last is None or left:
             last = self._database.write(partial(_settle, job_id, trigger_id, settled.epoch, left, self._database.now()))
-            left = {number: answer for number, answer in left.items() if number > last}
+            left = {number: one for number, one in left.items() if number > last}
 
 
-def _settle(job_id: int, trigger_id: int, epoch: int, answers: Mapping[int, Answer], now: int, connection: Connection) -> int:
+def _settle(job_id: int, trigger_id: int, epoch: int, answers: Mapping[int, Settled], now: int, connection: Connection) -> int:
     """Settle one slice in ascending order. Return the number up to which all items are settled."""
     require_running(connection, job_id)
     leases.require_lease(connection, job_id, trigger_id, epoch)
@@ -118,7 +119,8 @@ def _settle(job_id: int, trigger_id: int, epoch: int, answers: Mapping[int, Answ
     named = _sized.where(backlog.c.trigger_id == trigger_id, backlog.c.number.in_(part)).order_by(backlog.c.number)
     settled = take_slice(connection, named, MAX_PAGE_ITEMS)
     if settled.rows:
-        _answer(connection, trigger_id, settled.rows, answers, now)
+        reasons = {number: one.reason for number, one in answers.items() if one.reason}
+        _answer(connection, trigger_id, settled.rows, {number: one.answer for number, one in answers.items()}, now, reasons)
     return int(settled.rows[-1].number if settled.full else part[-1])
 
 
@@ -160,8 +162,15 @@ def removed_backlogs(connection: Connection, before: int, limit: int) -> int:
     return len(dropped.rows)
 
 
-def _answer(connection: Connection, trigger_id: int, rows: Sequence[ResultRow], answers: Mapping[int, Settlement], now: int) -> None:
-    """Remove rows from a trigger's backlog and count their answers."""
+def _answer(
+    connection: Connection,
+    trigger_id: int,
+    rows: Sequence[ResultRow],
+    answers: Mapping[int, Settlement],
+    now: int,
+    reasons: Mapping[int, str] = MappingProxyType({}),
+) -> None:
+    """Remove rows from a trigger's backlog and count their answers. `reasons` has those of dead letters, by number."""
     early = [row for row in rows if _before_its_receipt(row)]
     removed = [row for row in rows if not _before_its_receipt(row)]
     if early:
@@ -173,7 +182,9 @@ def _answer(connection: Connection, trigger_id: int, rows: Sequence[ResultRow], 
     connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(backlog=triggers.c.backlog - len(rows)))
     count_settled(connection, [(row.lane_id, trigger_id, answers[row.number]) for row in removed if row.accounted])
     redriven = [
-        Redriven(row.dead_letter_id, trigger_id, row.number, answers[row.number]) for row in removed if row.dead_letter_id is not None
+        Redriven(row.dead_letter_id, trigger_id, row.number, answers[row.number], reasons.get(row.number))
+        for row in removed
+        if row.dead_letter_id is not None
     ]
     settle_redriven(connection, redriven, now)
 

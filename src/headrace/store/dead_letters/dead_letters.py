@@ -133,12 +133,13 @@ Settlement = Answer | Literal["dropped"]
 
 
 class Redriven(NamedTuple):
-    """A trigger's answer to a redriven dead letter, and the backlog number of the raw event."""
+    """A trigger's answer to a redriven dead letter, and the backlog number of the raw event. `reason` is that of a new failure."""
 
     dead_letter_id: str
     trigger_id: int
     number: int
     answer: Settlement
+    reason: str | None = None
 
 
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
@@ -152,7 +153,8 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
         if one.answer == "dead_lettered" and not _is_open_elsewhere(connection, row, one):
             if row.state == "redriven":
                 (number,) = take_numbers(connection, 1)
-                connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now, number=number, not_copied=None))
+                news = {} if one.reason is None else {"reason": clean_text(one.reason)}
+                connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now, number=number, not_copied=None, **news))
             continue
         left = sorted(named - {one.trigger_id})
         if left:

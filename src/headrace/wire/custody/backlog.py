@@ -44,10 +44,11 @@ class BacklogPage(WireModel):
 
 
 class Settled(WireModel):
-    """The answer to one raw event of the backlog."""
+    """The answer to one raw event of the backlog. `reason` says why it is a dead letter again."""
 
     number: int
     answer: Answer
+    reason: str | None = None
 
 
 class SettleBacklog(WireModel):

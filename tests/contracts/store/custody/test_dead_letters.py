@@ -118,6 +118,15 @@ def test_a_redriven_dead_letter_reopens_without_a_new_dead_letter(store: Store, 
     assert (found.state, found.attempts) == ("open", 2)
 
 
+def test_a_redriven_dead_letter_reopens_with_the_reason_of_its_new_failure(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", reason="no schema"))
+    store.dead_letters.redrive(some("x"))
+    settle(owner, "dead_lettered", reason="not of its schema\0")
+    found = detail_of(store)
+    assert found is not None
+    assert (found.state, found.attempts, found.reason) == ("open", 2, "not of its schema\N{REPLACEMENT CHARACTER}")
+
+
 def test_a_dead_letter_that_fails_with_another_id_takes_that_id(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", lane="a", position=3))
     store.dead_letters.redrive(some("x"))
