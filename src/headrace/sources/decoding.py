@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.core.values.text import id_part
 from headrace.errors import MalformedEvent
-from headrace.triggers.raw_event import Message, RawHeaders
+from headrace.triggers.raw_event import Message, RawHeaders, message_with
 
 Format: TypeAlias = Literal["json", "text", "base64", "cloudevents", "debezium"]
 """A format of message values. `json` takes the value unchanged."""
@@ -64,7 +64,16 @@ def decode_or_reason(decode: Decoder, value: bytes | None, headers: RawHeaders) 
     try:
         return decode(value, headers), None
     except MalformedEvent as error:
-        return Decoded(value or NULL), str(error)
+        return Decoded(NULL if value is None else value), str(error)
+
+
+def decode_again(decode: Decoder, message: Message, headers: RawHeaders | None = None) -> Message:
+    """Return a malformed message, decoded again with its own headers or with these. An id of its format replaces its id."""
+    metadata = message.metadata
+    pairs = metadata.headers if headers is None else tuple(headers)
+    (data, id), reason = decode_or_reason(decode, message.data, pairs)
+    decoded = msgspec.structs.replace(metadata, headers=pairs, id=id or metadata.id, malformed=reason)
+    return message_with(decoded, data, message.lane, message.position)
 
 
 def decode_json(value: bytes | None, headers: RawHeaders) -> Decoded:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.core.ledger.outcome import Answer
+from headrace.triggers.raw_event import Message
 
 __all__ = ["Answer", "Backlog", "BacklogEntry"]
 
@@ -13,7 +14,7 @@ __all__ = ["Answer", "Backlog", "BacklogEntry"]
 class BacklogEntry(NamedTuple):
     """One stored raw event. `raw` is the text that was spilled. `number` increases in the order of storage.
 
-    `attempts` counts its failures before it was stored.
+    `attempts` counts its failures before it was stored. `decoded` is the message of a text whose value was malformed, decoded again.
     """
 
     number: int
@@ -21,6 +22,7 @@ class BacklogEntry(NamedTuple):
     position: int | None
     raw: str
     attempts: int = 0
+    decoded: Message | None = None
 
 
 class Backlog(Protocol):

@@ -29,6 +29,7 @@ from headrace.streams.subscribers.subscription import Subscription
 from headrace.streams.upstream.producer_factory import MakeProducer, StreamOpener, make_producer
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, has_acks, stream_name
+from headrace.triggers.upstream import SharedStreamProducer
 from headrace.triggers.watch import WatchTrigger
 
 SEQ_BITS: Final = 40
@@ -289,6 +290,11 @@ class SharedStreamManager:
         for stream in tuple(self._streams.values()):
             stream.end(None)
         await asyncio.gather(*(stream.stopped() for stream in tuple(self._running.values())))
+
+    def producer(self, key: Hashable) -> SharedStreamProducer | None:
+        """Return the producer of a live stream, or None if it has none now."""
+        stream = self._streams.get(key)
+        return None if stream is None else stream.producer
 
     def keys(self) -> tuple[Hashable, ...]:
         """Return the keys of the live streams."""

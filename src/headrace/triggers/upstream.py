@@ -13,6 +13,7 @@ from headrace.errors import ProjectError
 from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST, OURS
 
 if TYPE_CHECKING:
+    from headrace.triggers.raw_event import Message
     from headrace.triggers.stream_log import StreamLog
 
 FOLDER_STREAM: Final = "directory:"
@@ -80,6 +81,15 @@ class SharedStreamProducer(ABC):
     def get_errors(self) -> Mapping[str, str]:
         """Return the parts of the upstream that cannot be read now, by name, with the reason. The other parts are read."""
         return {}
+
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed message of a backlog, decoded again as the producer decodes now. By default it is unchanged.
+
+        `message` is restored from its text, with the lane and position that it had. If it still cannot be decoded, return it with the
+        reason in `malformed`. The default id of its event derives from the `id` of the result, so return the one of its first delivery.
+        If the call raises, it is repeated after a pause. It may overlap any other call.
+        """
+        return message
 
     async def aclose(self) -> None:
         """Close the connection. Called once, after the poll has ended and the last `advance` has returned."""

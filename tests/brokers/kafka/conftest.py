@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.processes.apicurio import Apicurio
+from support.processes.apicurio import shared as shared_registry
+from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer, require, shared
 from support.sources.kafka import KafkaTopic, MakeTopic
 
@@ -37,3 +40,12 @@ def own_server() -> Iterator[KafkaServer]:
     server = KafkaServer("kafka")
     yield server
     server.close()
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apicurio]:
+    """Return the schema registry of all tests, which a test may kill. It is the connection `registry`."""
+    registry = shared_registry()
+    monkeypatch.setenv(connection_variable("registry"), registry.url)
+    yield registry
+    registry.start()

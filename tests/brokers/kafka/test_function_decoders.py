@@ -25,6 +25,7 @@ project.watch("plain", Kafka({other!r}, connection={other_connection!r}, group={
 
 DECODING = """
 import time
+from pathlib import Path
 
 
 def order(value, headers):
@@ -32,6 +33,8 @@ def order(value, headers):
         raise SystemExit(3)
     if value == b"sleep":
         time.sleep(600)
+    if value == b"Bob=some" and (Path(__file__).parent / "corrected").exists():
+        value = b"Bob=30"
     name, _, cents = value.decode().partition("=")
     return {"name": name, "cents": int(cents), "shop": headers["shop"]}
 """
@@ -82,6 +85,21 @@ def test_values_that_a_function_decodes_are_events_and_others_dead_letters(
     assert ["invalid literal" in reasons[0] or "SystemExit" in reasons[0], len(reasons)] == [True, 2]
     shown = deployment.cli("dead-letters", "show", str(letters[-1]["id"])).stdout
     assert "shop_decoding:order failed" in shown
+
+
+def test_a_redriven_value_is_decoded_by_the_function_of_now(deployment: Deployment, topics: tuple[KafkaTopic, KafkaTopic]) -> None:
+    topic, _ = topics
+    send(topic, "Bob", b"Bob=some")
+    deployment.triggerer(project(deployment, topics))
+    until(lambda: topic.committed() == 1, "the message is committed")
+    (before,) = deployment.rows("SELECT id, reason, attempts FROM dead_letters WHERE state = 'open'")
+    deployment.cli("dead-letters", "redrive", before[0])
+    until(lambda: deployment.rows("SELECT attempts FROM dead_letters WHERE state = 'open'") == [(2,)], "it fails again")
+    (deployment.folder / "corrected").touch()
+    deployment.cli("dead-letters", "redrive", before[0])
+    until(lambda: deployment.count_events() == 1, "the value is an event")
+    assert json.loads(deployment.rows("SELECT payload FROM events")[0][0]) == {"name": "Bob", "cents": 30, "shop": "Berlin"}
+    until(lambda: deployment.rows("SELECT count(*) FROM dead_letters") == [(0,)], "the dead letter is deleted")
 
 
 def test_a_function_that_blocks_delays_no_other_stream(deployment: Deployment, topics: tuple[KafkaTopic, KafkaTopic]) -> None:

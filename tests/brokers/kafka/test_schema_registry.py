@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from headrace.errors import MalformedEvent, StreamError, UpstreamError
 from headrace.testing.contract.reading import reading
-from support.processes.apicurio import Apicurio, shared
+from support.processes.apicurio import Apicurio
 from support.processes.broker_server import connection_variable
 from support.sources.kafka import KafkaTopic
 
@@ -25,14 +24,6 @@ ORDER: dict[str, Any] = {
 }
 PROTO = 'syntax = "proto3"; package shop; import "line.proto"; message Order { int32 n = 1; Line line = 2; }'
 PROTO_LINE = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apicurio]:
-    registry = shared()
-    monkeypatch.setenv(connection_variable("registry"), registry.url)
-    yield registry
-    registry.start()
 
 
 def message(schema_id: int, value: bytes) -> bytes:

@@ -41,23 +41,24 @@ def raw_event(message: Any, decode: Decoder, partition: Partition, offset: int) 
     return event
 
 
-def decode_again(message: KafkaMessage, decode: Decoder) -> None:
+def decode_unread(message: KafkaMessage, decode: Decoder) -> None:
     """Decode the value of a message that was decoded as JSON, which leaves it as it is."""
     value = None if message.data is NULL else message.data  # the same object only for a message without a value
     (message.data, message.id), message.malformed = decode_or_reason(decode, value, message.metadata.headers)
 
 
-def open_decoder(decode: KafkaDecoding, connection: Connection | None) -> tuple[Decoder, SchemaRegistry | None]:
+def open_decoder(decode: KafkaDecoding, connection: Connection | None, **settings: float) -> tuple[Decoder, SchemaRegistry | None]:
     """Return the decoder of values, and the schema registry that it reads, if there is a connection to one. Raises `UpstreamError`.
 
-    A function of the user is not called by the thread of the client: values stay as they are for `decode_again`.
+    `settings` are those of the registry. A function of the user is not called by the thread of the client: values stay as they are for
+    `decode_unread`.
     """
     if connection is None:
         return DECODERS["json" if decode == CONFLUENT or is_function(decode) else decode], None
     from headrace.sources.schema_registry.registry import SchemaRegistry
     from headrace.sources.schema_registry.wire_format import wire_format_decoder
 
-    registry = SchemaRegistry(connection)
+    registry = SchemaRegistry(connection, **settings)
     try:
         registry.check()
     except Exception:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from operator import length_hint
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
@@ -16,16 +17,21 @@ from headrace.core.values.shards import Shard
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.declared_decoder import decoder_of, is_function
+from headrace.sources.decoding import Decoder, decode_again
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kafka.commits import Answers, CommitRequest
 from headrace.sources.kafka.description import Description, Listener
-from headrace.sources.kafka.message import KafkaMessage, decode_again
+from headrace.sources.kafka.message import KafkaMessage, decode_unread, open_decoder
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.sources.kafka.settings import KafkaDecoding, client_settings, consumer_settings, ignored_settings
 from headrace.sources.kafka.start import Start
+from headrace.triggers.raw_event import Message
 from headrace.triggers.secrets import aget_connection
 from headrace.triggers.stream_log import LogMark
 from headrace.triggers.upstream import SharedStreamProducer
+
+if TYPE_CHECKING:
+    from headrace.sources.schema_registry.registry import SchemaRegistry
 
 CLOSE_SECONDS: Final = 10.0
 CLOSE_COMMIT_SECONDS: Final = 5.0
@@ -67,6 +73,9 @@ class KafkaProducer(SharedStreamProducer):
         self._batch_size = 0
         """The messages of the present batch. The reader counts all of them as not taken."""
         self._ended = asyncio.Event()
+        self._decoding_again = asyncio.Lock()
+        self._values: tuple[Decoder, SchemaRegistry | None] | None = None
+        """The decoder of stored values, with a client of the schema registry for this event loop. It remembers no schema as unknown."""
         self._advances: GroupCommit[Sequence[AdvanceItem], HeadraceError | None] = GroupCommit(self._commit)
 
     async def open_stream(self) -> AsyncIterator[tuple[KafkaMessage, KafkaMessage]]:
@@ -87,7 +96,7 @@ class KafkaProducer(SharedStreamProducer):
                     size = sum(len(message.data) for message in item)
                     for message in self._batch:
                         if decode is not None:
-                            decode_again(message, decode)
+                            decode_unread(message, decode)
                         yield message, message
                     reader.took(len(item), size)
                     self._batch_size = 0
@@ -181,8 +190,25 @@ class KafkaProducer(SharedStreamProducer):
         """Return the lanes with deleted messages, the topics that cannot be read, and whether the brokers are away."""
         return {} if self._reader is None else dict(self._reader.problems)
 
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed message, decoded again. Raises `StreamError` or `UpstreamError` if the schema registry does not answer."""
+        topics = self._topics
+        if topics.schema_registry is None:
+            return decode_again(decoder_of(topics.decode), message)
+        async with self._decoding_again:
+            try:
+                if self._values is None:
+                    connection = await aget_connection(topics.schema_registry)
+                    self._values = await asyncio.to_thread(partial(open_decoder, topics.decode, connection, unknown_seconds=0))
+                return await asyncio.to_thread(decode_again, self._values[0], message)
+            except BaseException:  # the connection may have changed, and a cancelled call still uses this client
+                self._values = None
+                raise
+
     async def aclose(self) -> None:
         """Leave the cluster. A static member stays in its group, so that the next reader replaces it at once."""
+        if self._values is not None and self._values[1] is not None:
+            self._values[1].close()
         reader = self._reader
         if reader is None:
             return

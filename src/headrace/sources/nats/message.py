@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.sources.declared_decoder import Decoding, decoder_of
-from headrace.sources.decoding import ATTRIBUTE_PREFIX, decoded_message
+from headrace.sources.decoding import ATTRIBUTE_PREFIX, decode_again, decoded_message
 from headrace.sources.nats.lanes import Origin
 from headrace.triggers.raw_event import Message
 
@@ -31,6 +31,11 @@ def raw_event(data: bytes, headers: Mapping[str, str] | None, *, subject: str, l
         headers=pairs,
         timestamp_ms=origin.time_ns // NS_PER_MS,
     )
+
+
+def decode_message_again(message: Message, decode: Decoding) -> Message:
+    """Return a malformed message, decoded again. Its headers are named as `raw_event` names them for this format."""
+    return decode_again(decoder_of(decode), message, [(_header_name(name, decode), value) for name, value in message.metadata.headers])
 
 
 def _header_name(name: str, decode: Decoding) -> str:

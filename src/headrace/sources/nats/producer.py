@@ -15,6 +15,7 @@ from headrace.sources.group_commit import GroupCommit
 from headrace.sources.nats.client import ACK, NatsClient
 from headrace.sources.nats.consumers import Consumers, Description, look_at_stream
 from headrace.sources.nats.lanes import Delivered, Lane
+from headrace.sources.nats.message import decode_message_again
 from headrace.sources.nats.reader import Reader
 from headrace.sources.progress_note import newest_marks
 from headrace.triggers.raw_event import Message
@@ -125,6 +126,10 @@ class NatsProducer(SharedStreamProducer):
     def get_errors(self) -> Mapping[str, str]:
         """Return the lanes with messages that the server removed, and the consumers that were deleted."""
         return {} if self._reader is None else dict(self._reader.problems)
+
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed message, decoded again."""
+        return decode_message_again(message, self._arguments.decode)
 
     async def aclose(self) -> None:
         """Close the connection. The next reader can start at once."""

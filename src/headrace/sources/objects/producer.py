@@ -13,7 +13,9 @@ from headrace.core.connection import Connection
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
 from headrace.sources.declared_decoder import Decoding, decoder_of
+from headrace.sources.decoding import decode_again
 from headrace.sources.group_commit import GroupCommit
+from headrace.sources.line_splitter import LONG_LINE
 from headrace.sources.objects.azure.client import AzureContainer
 from headrace.sources.objects.azure.notification import parse_notification as parse_azure
 from headrace.sources.objects.azure.queue import StorageQueue
@@ -200,6 +202,10 @@ class ObjectProducer(SharedStreamProducer):
         """Return why the bucket, the notifications or single objects cannot be read now, and which objects are lost."""
         notifications = None if self._opened is None else self._opened.notifications
         return self._losses | self._problems | ({} if notifications is None else dict(notifications.errors()))
+
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed line, decoded again, unless it was cut."""
+        return message if message.malformed == LONG_LINE else decode_again(decoder_of(self._description.decode), message)
 
     async def aclose(self) -> None:
         """End the requests, and make the notifications visible whose objects are not finished."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.sources.declared_decoder import Decoding
+from headrace.sources.declared_decoder import Decoding, decoder_of
+from headrace.sources.decoding import decode_again
 from headrace.sources.leases.producer import LeaseProducer
 from headrace.sources.leases.service import LeaseService, LeaseSettings
 from headrace.sources.pubsub.client import PubSubClient
+from headrace.triggers.raw_event import Message
 from headrace.triggers.secrets import aget_connection
 
 
@@ -38,3 +40,7 @@ class PubSubProducer(LeaseProducer):
             await client.aclose()
             raise
         return client, LeaseSettings(name, subscription.deadline, lease, wait, subscription.is_ordered)
+
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed message, decoded again."""
+        return decode_again(decoder_of(self._description.decode), message)

@@ -12,6 +12,7 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.cancellation import check_cancelled
 from headrace.sources.declared_decoder import Decoding, decoder_of
+from headrace.sources.decoding import decode_again
 from headrace.sources.rabbitmq.client import UNREACHABLE, RabbitConnection
 from headrace.sources.rabbitmq.management import check_queues
 from headrace.sources.rabbitmq.message import delivery_count, is_from_stream, raw_event
@@ -125,6 +126,10 @@ class RabbitProducer(SharedStreamProducer):
     def get_errors(self) -> Mapping[str, str]:
         """Return the queues with a message near the delivery limit."""
         return dict(self._problems)
+
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed message, decoded again."""
+        return decode_again(decoder_of(self._queues.decode), message)
 
     async def aclose(self) -> None:
         """Close the connection. The server requeues what was not acknowledged."""

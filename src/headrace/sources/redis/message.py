@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.errors import MalformedEvent
 from headrace.sources.declared_decoder import Decoding, decoder_of
-from headrace.sources.decoding import Decoded, Decoder, decoded_message
+from headrace.sources.decoding import NULL, Decoded, Decoder, decode_again, decoded_message
 from headrace.sources.redis.entry_ids import time_of
 from headrace.triggers.raw_event import Message, RawHeaders
 
@@ -75,9 +75,31 @@ def raw_event(format: EntryFormat, entry: StreamEntry, fields: Sequence[bytes], 
     )
 
 
+def decode_entry_again(format: EntryFormat, message: Message) -> Message:
+    """Return a malformed entry, decoded again.
+
+    Its data are the value of the field that was declared before, if there was one, and its headers the other fields. An entry of which
+    that field is not known keeps its reason.
+    """
+    headers = message.metadata.headers
+    values = [content for name, content in headers if name == format.payload]
+    if format.payload is None:
+        return message if message.data != NULL else decode_again(decode_fields, message)
+    if values:
+        others = [(name, content) for name, content in headers if name != format.payload]
+        return decode_again(lambda _, pairs: decoder_of(format.decode)(values[-1], pairs), message, others)
+    if message.malformed == _missing(format.payload):
+        return message
+    return decode_again(decoder_of(format.decode), message)
+
+
+def _missing(name: str) -> str:
+    return f"The entry has no field {name!r}."
+
+
 def _without_field(name: str) -> Decoder:
     def decode(value: bytes | None, headers: RawHeaders) -> Decoded:
         del value, headers
-        raise MalformedEvent(f"The entry has no field {name!r}.")
+        raise MalformedEvent(_missing(name))
 
     return decode

@@ -18,7 +18,7 @@ from headrace.sources.progress_note import newest_marks
 from headrace.sources.redis.client import RedisClient
 from headrace.sources.redis.errors import ServerAway
 from headrace.sources.redis.lane import Answers, Lane
-from headrace.sources.redis.message import StreamEntry
+from headrace.sources.redis.message import StreamEntry, decode_entry_again
 from headrace.sources.redis.reader import Description, StreamReader
 from headrace.triggers.raw_event import Message
 from headrace.triggers.secrets import aget_connection
@@ -132,6 +132,10 @@ class RedisProducer(SharedStreamProducer):
     def get_errors(self) -> Mapping[str, str]:
         """Return the lanes with missing entries, the streams that were deleted, and whether the server is away."""
         return {} if self._reader is None else dict(self._reader.problems)
+
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed entry, decoded again."""
+        return decode_entry_again(self._description.format, message)
 
     async def aclose(self) -> None:
         """Give the leases back and close the connections. The next reader can start at once."""

@@ -72,9 +72,12 @@ class _Known(NamedTuple):
 
 
 class SchemaRegistry:
-    """Returns the decoders of schemas by their id. Belongs to one thread, which it blocks while it asks the server."""
+    """Returns the decoders of schemas by their id. Belongs to one thread, which it blocks while it asks the server.
 
-    def __init__(self, connection: Connection) -> None:
+    `unknown_seconds`: how long an answer that a schema is unknown counts, by default 10 s.
+    """
+
+    def __init__(self, connection: Connection, *, unknown_seconds: float | None = None) -> None:
         if connection.kind not in KINDS or not connection.host:
             raise UpstreamError(
                 f"Connection '{connection.id}' is of kind {connection.kind!r} and cannot be a schema registry.",
@@ -90,6 +93,7 @@ class SchemaRegistry:
             headers=headers | ({} if token is None else {"Authorization": f"Bearer {token}"}),
             timeout=REQUEST_SECONDS,
         )
+        self._unknown_seconds = unknown_seconds
         self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def check(self) -> str:
@@ -110,7 +114,7 @@ class SchemaRegistry:
             StreamError: The registry does not answer.
         """
         known = self._known.get(schema_id)
-        if known is None or time.monotonic() > known.until:
+        if known is None or time.monotonic() >= known.until:
             known = self._known[schema_id] = self._load(schema_id)
             while len(self._known) > MAX_SCHEMAS:
                 self._known.popitem(last=False)
@@ -127,7 +131,7 @@ class SchemaRegistry:
         try:
             schema = self._fetch(schema_id)
         except _NotFound:
-            until = time.monotonic() + UNKNOWN_SECONDS
+            until = time.monotonic() + (UNKNOWN_SECONDS if self._unknown_seconds is None else self._unknown_seconds)
             return _Known(None, f"Schema {schema_id} is unknown to the schema registry.", until)
         make = _DECODERS.get(schema.type)
         if make is None:

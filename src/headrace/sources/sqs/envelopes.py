@@ -18,6 +18,8 @@ Step: TypeAlias = Decoding | Literal["sns", "eventbridge", "s3"]
 
 FINAL_STEPS: Final = (*DECODERS, "s3")
 """Steps after which no other step can follow."""
+_MARKS: Final[Mapping[str, str]] = {"sns": "sns_message_id", "eventbridge": "eventbridge_id"}
+"""The header that the content of each envelope has."""
 TEST_EVENT: Final = "s3:TestEvent"
 """The message that S3 sends when notifications are configured. It has no record."""
 
@@ -106,7 +108,19 @@ def has_several_records(decoding: Sequence[Step]) -> bool:
 
 def unpack(body: str, decoding: Sequence[Step], headers: RawHeaders = ()) -> list[Record]:
     """Return the records of a body. A body that is not as declared is a single malformed record."""
-    records = [Record(body.encode(errors="surrogatepass"), headers=headers)]
+    return unpack_record(Record(body.encode(errors="surrogatepass"), headers=headers), decoding)
+
+
+def unpack_again(content: bytes, decoding: Sequence[Step], headers: RawHeaders) -> list[Record]:
+    """Return the records of the content at which the decoding failed. Envelopes whose headers it has were removed before."""
+    names = {name for name, _ in headers}
+    steps = [step for step in decoding if _MARKS.get(step) not in names]
+    return unpack_record(Record(content, headers=headers), steps)
+
+
+def unpack_record(record: Record, decoding: Sequence[Step]) -> list[Record]:
+    """Return the records of one record after these steps."""
+    records = [record]
     for step in decoding:
         records = [part for record in records for part in ([record] if record.malformed else _step(step)(record))]
     return records

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headrace.sources.sqs.envelopes import Record, Step, has_several_records, unpack
-from headrace.triggers.raw_event import Message
+from msgspec.structs import replace
+
+from headrace.sources.sqs.envelopes import Record, Step, has_several_records, unpack, unpack_again
+from headrace.triggers.raw_event import Message, message_with
 
 HEADER_ATTRIBUTES: Final = ("MessageDeduplicationId", "SequenceNumber", "AWSTraceHeader")
 """System attributes that become headers."""
@@ -18,6 +20,22 @@ def raw_events(message: Mapping[str, Any], lane: str, decoding: Sequence[Step]) 
     several = has_several_records(decoding)
     id = message["MessageId"]
     return [_raw_event(message, record, lane, f"{id}/{number}" if several else id) for number, record in enumerate(records)]
+
+
+def decode_record_again(message: Message, decoding: Sequence[Step]) -> Message:
+    """Return a malformed record, decoded again from the step that failed. It stays malformed if it is not exactly one record now."""
+    metadata = message.metadata
+    records = unpack_again(message.data, decoding, metadata.headers)
+    if len(records) != 1:
+        reason = f"The message has {len(records)} records with the present decode, and a dead letter has one. Send it again."
+        return message_with(replace(metadata, malformed=reason), message.data, message.lane, message.position)
+    (record,) = records
+    id = (metadata.id or "").partition("/")[0]
+    if id and has_several_records(decoding):
+        id = f"{id}/0"
+    key = metadata.key if record.key is None else record.key
+    decoded = replace(metadata, key=key, headers=tuple(record.headers), id=record.id or id or None, malformed=record.malformed)
+    return message_with(decoded, record.data, message.lane, message.position)
 
 
 def group_of(message: Mapping[str, Any]) -> str | None:

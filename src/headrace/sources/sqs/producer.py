@@ -13,7 +13,8 @@ from headrace.sources.leases.producer import LeaseProducer
 from headrace.sources.leases.service import Answer, Failures, LeaseService, LeaseSettings, Received
 from headrace.sources.sqs.client import MAX_MESSAGES, SqsClient
 from headrace.sources.sqs.envelopes import Step
-from headrace.sources.sqs.message import group_of, raw_events
+from headrace.sources.sqs.message import decode_record_again, group_of, raw_events
+from headrace.triggers.raw_event import Message
 from headrace.triggers.secrets import aget_connection
 
 
@@ -96,3 +97,7 @@ class SqsProducer(LeaseProducer):
         connection, account, polls = self._description
         client = await SqsClient.open(await aget_connection(connection), polls.queue, account, polls.wait)
         return SqsService(client, polls), LeaseSettings(polls.queue, polls.visibility, polls.visibility, polls.wait, polls.is_fifo)
+
+    async def decode_again(self, message: Message) -> Message:
+        """Return a malformed record, decoded again."""
+        return decode_record_again(message, self._description.polls.decoding)

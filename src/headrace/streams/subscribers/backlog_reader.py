@@ -62,10 +62,11 @@ class BacklogReader:
     def begin(self) -> PendingEvent | None:
         """Open and return the next raw event of the backlog for an idle reader, or return None if a page must be fetched."""
         while self._page:
-            number, lane, position, raw, attempts = self._page.popleft()
+            entry = self._page.popleft()
+            number, lane = entry.number, entry.lane
             if lane not in self._retries:
                 return self._ledger.begin_from_backlog(
-                    self._reader, number, from_text(raw, lane, position), raw, lane, position=position, attempts=attempts
+                    self._reader, number, _raw_event(entry), entry.raw, lane, position=entry.position, attempts=entry.attempts
                 )
             if self._passed_over is None:
                 self._passed_over = number
@@ -74,7 +75,7 @@ class BacklogReader:
     def ahead(self, begin: int, end: int) -> list[Ahead]:
         """Return the later raw events of the fetched page, from the `begin`th up to the `end`th."""
         following = islice((one for one in self._page if one.lane not in self._retries), begin, end)
-        return [Ahead(one.number, from_text(one.raw, one.lane, one.position), one.lane, one.position) for one in following]
+        return [Ahead(one.number, _raw_event(one), one.lane, one.position) for one in following]
 
     async def fetch(self) -> Sequence[BacklogEntry]:
         """Return the next page, for `take`."""
@@ -121,3 +122,7 @@ class BacklogReader:
             return False
         self._ledger.set_backlog_number(self._reader, entry.number)
         return True
+
+
+def _raw_event(entry: BacklogEntry) -> Any:
+    return from_text(entry.raw, entry.lane, entry.position) if entry.decoded is None else entry.decoded

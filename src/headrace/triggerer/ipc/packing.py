@@ -17,7 +17,7 @@ from headrace.streams.subscribers.raw_text import to_text
 from headrace.streams.watches import encoded
 from headrace.triggers.masking import mask
 from headrace.triggers.packed import PackedEvent, PackedMessage, PackedSubclass
-from headrace.triggers.raw_event import Message, RawEvent
+from headrace.triggers.raw_event import Message, RawEvent, message_with
 
 _decode: Final = msgspec.json.Decoder().decode
 log = structlog.get_logger(__name__)
@@ -97,6 +97,19 @@ def unpack(packed: Packed) -> Any:
     if packed.metadata is not None:
         return PackedMessage(packed.data, packed.lane, packed.position, packed.metadata, packed.packed)
     return PackedSubclass(packed.data, packed.lane, packed.position, packed.packed)
+
+
+def pack_stored(message: object) -> Text:
+    """Return the form to send of a message of a backlog, without a pickle. Raises `MalformedEvent` for any other value."""
+    metadata = _metadata(message) if isinstance(message, Message) and _is_whole(message) else None
+    if metadata is None or not isinstance(message, Message):
+        raise MalformedEvent("What it was decoded to is not a message with valid metadata.")
+    return Text(message.data, message.lane, message.position, None, metadata)
+
+
+def unpack_stored(text: Text) -> Message:
+    """Return the message of a backlog."""
+    return message_with(text.metadata or MessageMetadata(), text.data, text.lane, text.position)
 
 
 def size_of(packed: Packed) -> int:

@@ -2,7 +2,7 @@
 
 A producer is identified by its *turn*. It reads ahead of the runner as far as `ReadOn` allows. The broker payloads that
 `advance` needs stay with the producer. The runner knows each raw event and each lane by a number. A call (`Advance`,
-`CloseProducer`) ends with one `CallEnded`.
+`CloseProducer`, `DecodeAgain`) ends with one `CallEnded`.
 """
 
 from __future__ import annotations
@@ -62,6 +62,14 @@ class CloseProducer(_Command):
     call: int
 
 
+class DecodeAgain(_Command):
+    """Decode a malformed message of a backlog again."""
+
+    turn: int
+    call: int
+    message: Text
+
+
 class CancelCall(_Command):
     """Cancel a call."""
 
@@ -76,7 +84,7 @@ class QueryLanes(_Command):
     lanes: list[int]
 
 
-ProducerCommand: TypeAlias = OpenProducer | ReadOn | StopReading | Advance | CloseProducer | CancelCall | QueryLanes
+ProducerCommand: TypeAlias = OpenProducer | ReadOn | StopReading | Advance | CloseProducer | DecodeAgain | CancelCall | QueryLanes
 
 
 class _Step(msgspec.Struct, array_like=True, tag=True):
@@ -109,13 +117,14 @@ class ReadingEnded(_Step):
 
 
 class CallEnded(_Step):
-    """A call ended. `released` has the lanes without unadvanced raw events."""
+    """A call ended. `released` has the lanes without unadvanced raw events, `decoded` the result of `DecodeAgain`."""
 
     turn: int
     call: int
     failure: Failure | None
     cancelled: bool
     released: list[int]
+    decoded: Text | None = None
 
 
 class LaneAnswer(msgspec.Struct, array_like=True):

@@ -20,12 +20,13 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.core.memory_budget import MemoryBudget
 from headrace.errors import StreamEnded, StreamError, StreamMoved
 from headrace.triggerer.exception_text import Failure
-from headrace.triggerer.ipc.packing import size_of, unpack
+from headrace.triggerer.ipc.packing import pack_stored, size_of, unpack, unpack_stored
 from headrace.triggerer.ipc.producer_messages import (
     Advance,
     CallEnded,
     CancelCall,
     CloseProducer,
+    DecodeAgain,
     Item,
     LanesAnswered,
     OpenProducer,
@@ -36,7 +37,7 @@ from headrace.triggerer.ipc.producer_messages import (
     Yielded,
 )
 from headrace.triggerer.ipc.trigger_messages import Command, Step
-from headrace.triggerer.process_pools.turn import Batch, TurnEnd, error_of
+from headrace.triggerer.process_pools.turn import Batch, ProcessEnded, TurnEnd, error_of
 from headrace.triggerer.user_process.hosted_producer import (
     FIRST_AHEAD_BYTES,
     FIRST_AHEAD_EVENTS,
@@ -44,6 +45,7 @@ from headrace.triggerer.user_process.hosted_producer import (
     MAX_AHEAD_BYTES,
     MAX_AHEAD_EVENTS,
 )
+from headrace.triggers.raw_event import Message
 from headrace.triggers.upstream import SharedStreamProducer
 
 
@@ -204,6 +206,21 @@ class RemoteProducer(SharedStreamProducer):
             raise error_of(self._errors)
         return self._errors
 
+    async def decode_again(self, message: Message) -> Message:
+        """Return the message as the process decodes it. Raises `ProcessEnded` if the producer's code blocked or ended the process."""
+        text = pack_stored(message)
+        call = self._begin_call(lambda call: DecodeAgain(self.number, call, text))
+        try:
+            await asyncio.wait((self._calls[call],))
+            return unpack_stored(self._end_call(call).decoded or text)
+        except StreamError:
+            if isinstance(self._lost, ProcessEnded):
+                raise self._lost from None
+            raise
+        finally:
+            if self._calls.pop(call, None) is not None:  # cancelled: a process that blocks is not waited for
+                self._send(CancelCall(self.number, call))
+
     async def aclose(self) -> None:
         """Close the producer, and release its process."""
         try:
@@ -303,18 +320,26 @@ class RemoteProducer(SharedStreamProducer):
 
     async def _call(self, command: Callable[[int], Command]) -> None:
         """Make a call in the process, and wait until it has ended. Raises the call's error."""
-        if self._lost is not None or self._host is None:
-            raise self._process_lost()
-        call = self._last_call = self._last_call + 1
-        future = self._calls[call] = asyncio.get_running_loop().create_future()
-        self._send(command(call))
+        call = self._begin_call(command)
+        future = self._calls[call]
         while not future.done():
             try:
                 await asyncio.wait((future,))
             except asyncio.CancelledError:  # cancel the call in the process, and wait for its end
                 self._send(CancelCall(self.number, call))
-        del self._calls[call]
-        ended = future.result()
+        self._end_call(call)
+
+    def _begin_call(self, command: Callable[[int], Command]) -> int:
+        if self._lost is not None or self._host is None:
+            raise self._process_lost()
+        call = self._last_call = self._last_call + 1
+        self._calls[call] = asyncio.get_running_loop().create_future()
+        self._send(command(call))
+        return call
+
+    def _end_call(self, call: int) -> CallEnded:
+        """Return the end of a call. Raises its error."""
+        ended = self._calls.pop(call).result()
         if ended is None:
             raise self._process_lost()
         if ended.cancelled:
@@ -324,6 +349,7 @@ class RemoteProducer(SharedStreamProducer):
             if ended.failure.is_final:
                 raise StreamEnded(ended.failure.message) from error
             raise error
+        return ended
 
     def _process_lost(self) -> Exception:
         return StreamError(f"The process of the producer ended: {self._lost or 'it was not started'}")

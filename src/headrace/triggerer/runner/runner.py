@@ -27,6 +27,7 @@ from headrace.triggerer.process_pools.producer_factory import ProducerFactory
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
 from headrace.triggerer.runner.backlog import ApiBacklog
+from headrace.triggerer.runner.backlog_decoder import BacklogDecoder
 from headrace.triggerer.runner.dead_letter_copier import DeadLetterCopiers
 from headrace.triggerer.runner.execution import TriggerExecution
 from headrace.triggerer.runner.leases import Leases
@@ -111,7 +112,8 @@ class Runner:
             overflow_wait=OVERFLOW_WAIT_SECONDS,
             make_producer=ProducerFactory(processes, producers, outbox.budget, self.copiers.start).make,
         )
-        self._redrive = Redrive(api, outbox, leases.epoch, self.copiers.wake)
+        self._decoder = BacklogDecoder(self.manager.producer)
+        self._redrive = Redrive(api, outbox, leases.epoch, self._decoder, self.copiers.wake)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
         self._watched: dict[int, TriggerContext] = {}
         self._keys: dict[int, Hashable] = {}
@@ -184,6 +186,7 @@ class Runner:
         triggers in `dropped`.
         """
         stopping = list(trigger_ids)
+        await self._redrive.stop(stopping)
         released = set(stopping) - set(again)
         left = {key for one, key in self._keys.items() if one not in released}
         ended = {self._keys[one] for one in released if one in self._keys}
@@ -256,7 +259,8 @@ class Runner:
         if workload.stream is not None and issubclass(kind, BaseEventTrigger):
             opener = StreamOpener(kind, workload.kwargs, described)
         key = None if opener is None else workload.stream
-        backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch, partial(self.copiers.wake, workload.stream or ""))
+        decode, reopened = partial(self._decoder.decode, key), partial(self.copiers.wake, workload.stream or "")
+        backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch, decode, reopened)
         run_id = workload.run_id
         execution = TriggerExecution(_context_of(workload), described, opener, self.manager, self._outbox, backlog, key=key, run_id=run_id)
         return _LoadedTrigger(workload, key, execution=execution)

@@ -27,10 +27,11 @@ from headrace.streams.upstream.poll import POLL_YIELD_INTERVAL, presentable
 from headrace.streams.upstream.producer_factory import StreamOpener, make_producer
 from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.exception_text import Failure, failure
-from headrace.triggerer.ipc.packing import pack, size_of
+from headrace.triggerer.ipc.packing import Text, pack, pack_stored, size_of, unpack_stored
 from headrace.triggerer.ipc.producer_messages import (
     Advance,
     CallEnded,
+    DecodeAgain,
     Item,
     LaneAnswer,
     LanesAnswered,
@@ -95,6 +96,7 @@ class HostedProducer:
         self._size = 0
         self._reading: asyncio.Task[Failure | None] | None = None
         self._calls: dict[int, asyncio.Task[Failure | None]] = {}
+        self._decoded: dict[int, Text] = {}
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
@@ -125,6 +127,10 @@ class HostedProducer:
         """Close the producer; `closed` is called when the call has ended."""
         self._call(call, self._close())
         self._calls[call].add_done_callback(lambda _: closed())
+
+    def decode_again(self, command: DecodeAgain) -> None:
+        """Decode a malformed message of a backlog again."""
+        self._call(command.call, self._decode_again(command))
 
     def cancel(self, call: int) -> None:
         """Cancel a call, without waiting for its end."""
@@ -279,6 +285,11 @@ class HostedProducer:
                 [AdvanceItem(self._unadvanced[number].payload, AdvanceOutcome(*counts)) for number, counts in pairs]
             )
 
+    async def _decode_again(self, command: DecodeAgain) -> None:
+        if self._producer is None:
+            raise StreamError("The producer is not created yet.")
+        self._decoded[command.call] = pack_stored(await self._producer.decode_again(unpack_stored(command.message)))
+
     async def _close(self) -> None:
         if self._producer is not None:
             await self._producer.aclose()
@@ -292,7 +303,7 @@ class HostedProducer:
         cancelled = task.cancelled()
         failed = None if cancelled else task.result()
         released = [] if cancelled or failed is not None else self._drop_advanced(numbers)
-        self._say(CallEnded(self._turn, call, failed, cancelled, released))
+        self._say(CallEnded(self._turn, call, failed, cancelled, released, self._decoded.pop(call, None)))
 
     def _drop_advanced(self, numbers: list[int]) -> list[int]:
         """Drop raw events that are advanced. Return the lanes without unadvanced raw events."""

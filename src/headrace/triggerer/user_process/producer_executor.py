@@ -16,6 +16,7 @@ from headrace.triggerer.ipc.producer_messages import (
     CallEnded,
     CancelCall,
     CloseProducer,
+    DecodeAgain,
     OpenProducer,
     ProducerCommand,
     QueryLanes,
@@ -50,7 +51,7 @@ class ProducerExecutor:
             self._describe(command)
         elif (producer := self._producers.get(command.turn)) is not None:
             self._do(producer, command)
-        elif isinstance(command, Advance | CloseProducer):
+        elif isinstance(command, Advance | CloseProducer | DecodeAgain):
             closed = failure(StreamError("The producer is closed."))
             self._say(CallEnded(command.turn, command.call, closed, cancelled=False, released=[]))
 
@@ -64,6 +65,8 @@ class ProducerExecutor:
                 producer.advance(command)
             case CloseProducer(turn, call):
                 producer.close(call, partial(self._producers.pop, turn, None))
+            case DecodeAgain():
+                producer.decode_again(command)
             case CancelCall(_, call):
                 producer.cancel(call)
             case QueryLanes(_, lanes):

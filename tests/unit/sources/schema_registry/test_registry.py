@@ -113,6 +113,16 @@ def test_an_unknown_schema_is_requested_again_after_a_while(
     assert len(server.requests) == 3
 
 
+def test_a_client_for_stored_values_remembers_no_schema_as_unknown(server: FaultyServer) -> None:
+    registry = SchemaRegistry(parse_connection("registry", server.url), unknown_seconds=0)
+    server.answers["/registry/schemas/ids/5"] = UNKNOWN
+    with pytest.raises(MalformedEvent, match="Schema 5 is unknown"):
+        registry.decoder(5)
+    server.answers["/registry/schemas/ids/5"] = LONG
+    assert registry.decoder(5)(b"\x02") == b"1"
+    registry.close()
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [

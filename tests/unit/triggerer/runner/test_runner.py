@@ -14,14 +14,17 @@ import pytest
 
 from headrace import retry
 from headrace.core.ledger.outcome import AdvanceItem
+from headrace.errors import StreamError
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.memory.producer import MemoryProducer
 from headrace.sources.memory.upstream import Memory
+from headrace.streams.subscribers.raw_text import raw_event_text
 from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.outbox.outbox import Outbox
 from headrace.triggerer.outbox.uploader import Uploader
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.runner import Limits, Runner
+from headrace.triggers.raw_event import Message
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.triggers import FailureRecorded, RunTrigger
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
@@ -246,6 +249,28 @@ async def test_a_redriven_raw_event_is_matched_again_by_its_watch(upstream: Memo
         await until(lambda: len(api.fired(1)) == 41 and not api.kept[1])
     assert api.fired(1)[-1] == 900
     assert api.letters == []  # the letter that stands for the broken one opens again when it is settled
+
+
+async def test_a_watch_that_is_stopped_decodes_no_more_of_its_backlog(
+    upstream: Memory, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def away(self: MemoryProducer, message: Message) -> Message:
+        nonlocal asked
+        asked += 1
+        raise StreamError("The schema registry does not answer.")
+
+    monkeypatch.setattr(MemoryProducer, "decode_again", away)
+    api = Api(number=1)
+    broken = raw_event_text(Message(b"\xff", "one", 900, malformed="no schema"))
+    api.kept[1] = [BacklogItem(number=1, stream=upstream.stream_key(), lane="one", position=900, raw=broken)]
+    async with running(api, watch(1, upstream)) as runner:
+        runner.drain({1: 1})
+        await until(lambda: asked > 3)
+        await runner.stop([1])
+        assert "redrive 1" not in {task.get_name() for task in asyncio.all_tasks()}
+    assert len(api.kept[1]) == 1
 
 
 async def test_an_unusable_redriven_raw_event_does_not_stop_other_raw_events(upstream: Memory, waits: list[int]) -> None:
