@@ -66,7 +66,10 @@ def preview(settings: Settings, key: Callable[[], str], name: str, target: SeekT
 
 def _lane(one: LanePreview) -> SeekPreviewLane:
     skipped, read_again = max(0, one.position - one.now), max(0, one.now - one.position)
-    return SeekPreviewLane(**one._asdict(), skipped=skipped, read_again=read_again)
+    if one.messages is not None:
+        skipped, read_again = (one.messages, 0) if skipped else (0, one.messages)
+    positions = {name: value for name, value in one._asdict().items() if name != "messages"}
+    return SeekPreviewLane(**positions, skipped=skipped, read_again=read_again)
 
 
 def find_upstream(project: Project, name: str) -> tuple[str, Upstream | None]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,8 @@ from headrace.errors import UpstreamError
 from headrace.sources.seeks.seek import preview_seek
 from headrace.sources.seeks.target import parse_target
 from headrace.testing.contract.reading import reading
-from support.processes.deployment import Deployment, Trouble, until
+from support.processes.deployment import Deployment, until
+from support.processes.seeks import SeekScene
 from support.sources.kafka import KafkaTopic, MakeTopic
 from support.sources.reading import numbers
 
@@ -30,37 +29,16 @@ project.watch("orders", Kafka({topic!r}, connection={connection!r}, group={topic
 HOUR = 3_600_000  # ms
 
 
-class Scene:
+class Scene(SeekScene):
     """A deployment whose project reads one topic."""
 
     def __init__(self, deployment: Deployment, topic: KafkaTopic, shards: int = 1, id: str | None = None) -> None:
-        self.deployment = deployment
+        project = PROJECT.format(topic=topic.name, connection=topic.connection, shards=shards, id=id)
+        super().__init__(deployment, project, topic.connection)
         self.topic = topic
-        deployment.share_connection(topic.connection)
-        self.project = deployment.project(PROJECT.format(topic=topic.name, connection=topic.connection, shards=shards, id=id))
-
-    def seek(self, to: str, *arguments: str, code: int = 0) -> Any:
-        """Run the command, and return what it prints as JSON."""
-        words = ("upstreams", "seek", "orders", "--to", to, "--project", str(self.project), "--json", *arguments)
-        result = self.deployment.cli(*words)
-        assert result.returncode == code, result.stderr
-        return json.loads(result.stdout) if code == 0 else result.stderr
-
-    def seeks(self) -> list[Any]:
-        return list(json.loads(self.deployment.cli("upstreams", "seeks", "--json").stdout)["seeks"])
 
     def committed(self, *offsets: int) -> None:
         until(lambda: [self.topic.committed(number) for number in range(len(offsets))] == list(offsets), f"{offsets} are committed")
-
-    def ranges(self) -> list[tuple[str, str, int, int]]:
-        """Return the ranges that the audit names. It is clean."""
-        audit = json.loads(self.deployment.cli("audit", "--json").stdout)
-        assert audit["clean"], audit
-        return sorted(
-            (one["lane"].rpartition("@")[0].rpartition("/")[2], one["what"], one["first"], one["last"])
-            for stream in audit["streams"]
-            for one in stream["seeks"]
-        )
 
 
 @pytest.fixture
@@ -125,30 +103,13 @@ async def test_a_preview_shows_positions_and_rejects_what_does_not_fit(make_topi
     for to, text in (
         (f"{name}/7=1", "There is no lane"),
         (f"{name}/0=11", "from 0 to before 10"),
-        ("5", "One offset does not fit 2 lanes"),
+        ("5", "One position does not fit 2 lanes"),
     ):
         with pytest.raises(UpstreamError, match=text):
             await preview_seek(upstream, parse_target(to))
     async with reading(topic.producer()) as stream:
         await stream.advance(await stream.take(20))
     assert await positions(f"{name}/1=4") == [("1-of-2", 10, 4)]
-
-
-class Unfinished(Trouble):
-    """An api that cannot be told of one step of a seek."""
-
-    def __init__(self, url: str, step: str) -> None:
-        super().__init__(url, 0, share=0.0)
-        self._step = step
-        self.refused = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["path"].endswith(f"/seeks/{self._step}"):
-            self.refused += 1
-            await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await super().__call__(scope, receive, send)
 
 
 @pytest.mark.parametrize(("step", "moved"), [("begin", 100), ("finish", 40)])
@@ -161,16 +122,12 @@ def test_a_triggerer_that_is_killed_in_a_seek_is_followed_by_one_that_completes_
     scene.committed(100)
     first.stop()
     scene.seek("40")
-    trouble = Unfinished(deployment.url, step)
-    with trouble.serving() as url:
-        second = deployment.triggerer(scene.project, url=url)
-        until(lambda: trouble.refused > 0, f"the {step} of the seek")
-        scene.committed(moved)
-        second.kill()
+    scene.kill_in(step)
+    scene.committed(moved)
     assert [one["state"] for one in scene.seeks()] == [{"begin": "planned", "finish": "moving"}[step]]
     topic.send(numbers(100, 103))
     deployment.triggerer(scene.project)
-    until(lambda: scene.seeks()[0]["state"] == "done", "the seek is done")
+    scene.is_done()
     scene.committed(103)
     assert deployment.count_events() == 103
     assert scene.ranges() == [("0", "read again", 40, 99)]
@@ -208,6 +165,6 @@ def test_named_lanes_move_with_the_new_protocol(deployment: Deployment, make_top
     first.stop()
     scene.seek(f"{name}/0=4,{name}/2=earliest")
     deployment.triggerer(scene.project)
-    until(lambda: scene.seeks()[0]["state"] == "done", "the seek is done")
+    scene.is_done()
     scene.committed(10, 10, 10)
     assert scene.ranges() == [("0", "read again", 4, 9), ("2", "read again", 0, 9)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from headrace.sources.nats.producer import NatsProducer
-from headrace.sources.nats.subjects import consumer_name
+from headrace.sources.nats.subjects import FLOOR_SUFFIX, consumer_name
 from headrace.sources.nats.upstream import Nats
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
@@ -58,6 +58,25 @@ class NatsStream:
         """Return the acknowledged sequence of a consumer, or 0 while it does not exist."""
         info = self.server.api(f"CONSUMER.INFO.{self.name}.{self.consumer(subject)}")
         return int(info["ack_floor"]["stream_seq"]) if "ack_floor" in info else 0
+
+    def begins_at(self) -> int | None:
+        """Return the sequence at which the consumer of the whole stream was told to begin, or None."""
+        config = self.server.api(f"CONSUMER.INFO.{self.name}.{self.consumer()}")["config"]
+        return int(config["opt_start_seq"]) if "opt_start_seq" in config else None
+
+    def leave_floor_consumer(self) -> None:
+        """Leave the consumers as a reader does that is killed after it deleted the one of the whole stream."""
+        name = self.consumer()
+        config = self.server.api(f"CONSUMER.INFO.{self.name}.{name}")["config"]
+        config |= {"durable_name": name + FLOOR_SUFFIX, "name": name + FLOOR_SUFFIX}
+        answer = self.server.api(f"CONSUMER.DURABLE.CREATE.{self.name}.{name}{FLOOR_SUFFIX}", {"stream_name": self.name, "config": config})
+        assert "error" not in answer, answer
+        self.server.api(f"CONSUMER.DELETE.{self.name}.{name}")
+
+    def time_of(self, sequence: int) -> str:
+        """Return when the server stored a message, to the microsecond."""
+        message = self.server.api(f"STREAM.MSG.GET.{self.name}", {"seq": sequence})["message"]
+        return f"{message['time'].removesuffix('Z')[:26]}Z"
 
     async def take_with_other_program(self, consumer: str) -> None:
         """Ask for messages of a consumer as another program does, and keep what arrives."""

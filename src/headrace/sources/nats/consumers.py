@@ -6,12 +6,15 @@ A server delivers what an earlier reader held again only after `ack_wait`. So an
 - Otherwise, or if another reader waits for messages, the consumer is deleted and created again after its floor. The other reader gets
   notice. A second consumer, which is never read, has the floor meanwhile: it is created before the deletion, and deleted at the end.
 - A work queue allows no second consumer, and needs none: it deletes acknowledged messages, so that a new consumer gets the rest.
+
+A seek moves the floor of a lane: its consumer is always created again, and begins at the position of the seek.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
@@ -23,10 +26,13 @@ from headrace.sources.nats.lanes import UNKNOWN, Lane
 from headrace.sources.nats.service_errors import CONSUMER_NOT_FOUND
 from headrace.sources.nats.start import Start, begin_after, begin_at
 from headrace.sources.nats.subjects import ALL_SUBJECTS, FLOOR_SUFFIX, consumer_name, covers, lane_name
-from headrace.triggers.stream_log import LogMark
+from headrace.triggers.stream_log import LaneMove, LogMark, StreamSeek
 
 ACK_WAIT_NS: Final = 12 * 3600 * 1_000_000_000
 WORK_QUEUE: Final = "workqueue"
+NO_MESSAGE: Final = 10037
+"""The code of JetStream for: no message lists."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
 
@@ -78,6 +84,59 @@ async def look_at_consumer(client: NatsClient, stream: str, consumer: str) -> In
     return await client.api(f"Consumer {consumer!r} cannot be read", f"CONSUMER.INFO.{stream}.{consumer}", none_for=CONSUMER_NOT_FOUND)
 
 
+async def first_sequence(client: NatsClient, description: Description, stream: StreamInfo, subject: str) -> int:
+    """Return the sequence from which a reader would read: after the acknowledged one, or at the start of its consumer."""
+    name = consumer_name(description.durable, subject)
+    for consumer in (name, name + FLOOR_SUFFIX):
+        info = await look_at_consumer(client, description.stream, consumer)
+        if info is not None:
+            return await _next_sequence(client, description.stream, stream, info)
+    if isinstance(description.start, datetime):
+        return await sequence_at(client, description.stream, stream, description.start)
+    if description.start == "latest":
+        return stream.last + 1
+    return 1 if description.start == "earliest" else description.start
+
+
+async def _next_sequence(client: NatsClient, name: str, stream: StreamInfo, info: Info) -> int:
+    """Return the sequence from which a consumer reads if it is taken over."""
+    if _ack_floor(info) > 0:
+        return _ack_floor(info) + 1
+    config = info["config"]
+    if "opt_start_time" in config:
+        return await sequence_at(client, name, stream, datetime.fromisoformat(config["opt_start_time"]))
+    return int(config.get("opt_start_seq") or max(1, stream.first))
+
+
+async def sequence_at(client: NatsClient, name: str, stream: StreamInfo, time: datetime) -> int:
+    """Return the sequence of the first message at or after a time, by bisection."""
+    low, high = stream.first, stream.last + 1
+    while low < high:
+        middle = (low + high) // 2
+        message = await message_after(client, name, ALL_SUBJECTS, middle)
+        if message is None:
+            high = middle
+        elif nanoseconds(message["time"]) < int((time - _EPOCH).total_seconds() * 1_000_000) * 1_000:
+            low = int(message["seq"]) + 1
+        else:
+            high = middle
+    return low
+
+
+async def message_after(client: NatsClient, stream: str, subject: str, sequence: int) -> Mapping[str, Any] | None:
+    """Return the first message of a subject filter from a sequence on, or None if there is none."""
+    body = {"seq": max(1, sequence), "next_by_subj": subject}
+    answer = await client.api(f"Stream {stream!r} cannot be read", f"STREAM.MSG.GET.{stream}", body, none_for=NO_MESSAGE)
+    return None if answer is None else answer["message"]
+
+
+def nanoseconds(text: str) -> int:
+    """Return a time of the server, which may have nine digits of a second, in nanoseconds since 1970."""
+    whole, _, rest = text.removesuffix("Z").partition(".")
+    seconds = int((datetime.fromisoformat(whole).replace(tzinfo=UTC) - _EPOCH).total_seconds())
+    return seconds * 1_000_000_000 + int(rest[:9].ljust(9, "0") or 0)
+
+
 class Consumers:
     """Takes over the consumers of one upstream. `notes` are those of the last opening, `missing` are the consumers that were deleted."""
 
@@ -115,11 +174,36 @@ class Consumers:
                 hint='Set start="earliest" or a time. Events that are stored are recognised, unless the stream was created again.',
             )
 
-    async def take_over(self) -> list[Lane]:
-        """Return the lanes. The consumer of each delivers the first message that is not acknowledged next. Raises `HeadraceError`."""
-        return await _all(self._take_over(subject) for subject in self._description.subjects)
+    async def begin_seek(self, seek: StreamSeek) -> Mapping[str, int]:
+        """Record the lanes of a seek that this upstream has. Return the first sequence to read of each lane that moves.
 
-    async def _take_over(self, subject: str) -> Lane:
+        A work queue has no position to move: it has only the messages that are not acknowledged. Raises `HeadraceError`.
+        """
+        stream = self._stream
+        subjects = {lane_name(subject, stream.created): subject for subject in self._description.subjects}
+        due = {} if stream.is_work_queue else {lane: subjects[lane] for lane in seek.lanes if lane in subjects}
+        previous = await _all(self._read_before(subject) for subject in due.values())
+        moves = {
+            lane: LaneMove(before, min(max(seek.lanes[lane], stream.first, 1), stream.last + 1))
+            for lane, before in zip(due, previous, strict=True)
+        }
+        return await seek.begin(moves) if moves else {}
+
+    async def take_over(self, moved: Mapping[str, int]) -> list[Lane]:
+        """Return the lanes. The consumer of each delivers the first message that is not acknowledged next. Raises `HeadraceError`.
+
+        Lanes in `moved` are read from this sequence on.
+        """
+        subjects = self._description.subjects
+        return await _all(self._take_over(subject, moved.get(lane_name(subject, self._stream.created))) for subject in subjects)
+
+    async def _read_before(self, subject: str) -> int | None:
+        """Return the sequence that would be read next without a seek, or None if there is no consumer yet."""
+        name = consumer_name(self._description.durable, subject)
+        info = self._infos.get(name) or self._infos.get(name + FLOOR_SUFFIX)
+        return None if info is None else await _next_sequence(self._client, self._description.stream, self._stream, info)
+
+    async def _take_over(self, subject: str, moved: int | None) -> Lane:
         stream, name = self._stream, consumer_name(self._description.durable, subject)
         lane = Lane(
             lane_name(subject, stream.created),
@@ -131,13 +215,13 @@ class Consumers:
         info, floor_consumer = self._infos.get(name), self._infos.get(name + FLOOR_SUFFIX)
         if info is not None:
             self._check(name, subject, info)
-        begin = self._begin(info or floor_consumer)
+        begin = self._begin(info or floor_consumer) if moved is None else begin_after(moved - 1)
         created = None
-        if info is not None and floor_consumer is None and self._client.has_reset and not info.get("num_waiting"):
+        if moved is None and info is not None and floor_consumer is None and self._client.has_reset and not info.get("num_waiting"):
             created = await self._reset(name, subject, info)
         if created is None:
             created = await self._make_again(name, subject, begin, is_there=info is not None, has_floor_consumer=floor_consumer is not None)
-        old_floor = 0 if info is None else _ack_floor(info)
+        old_floor = 0 if info is None or moved is not None else _ack_floor(info)
         floor = max(_ack_floor(created), int(begin.get("opt_start_seq", 1)) - 1, old_floor)
         seen = UNKNOWN if not floor and "opt_start_time" in begin else floor or stream.first - 1
         lane.begin(str(created["created"]), floor=floor, seen=seen, waiting=int(created.get("num_pending", 0)))

@@ -72,7 +72,12 @@ class NatsProducer(SharedStreamProducer):
         if self.log is not None:
             for mark in newest_marks(note.mark for note in consumers.notes):
                 await self.log.check(mark)
-        lanes = await consumers.take_over()
+        seek = None if self.log is None else self.log.seek
+        moved = {} if seek is None else await consumers.begin_seek(seek)
+        lanes = await consumers.take_over(moved)
+        if seek is not None and moved:
+            await seek.finish(moved)
+            log.info("positions of nats moved", lanes=len(moved))
         self._lanes = {lane.name: lane for lane in lanes}
         self._reader = reader = Reader(client, arguments.consumers.stream, stream, lanes, arguments.decode)
         for name in consumers.missing:

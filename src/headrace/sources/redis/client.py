@@ -10,7 +10,7 @@ from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
 from headrace.sources.client_library import import_library
 from headrace.sources.redis.errors import described
-from headrace.sources.redis.scripts import PEEK
+from headrace.sources.redis.scripts import COUNT, PEEK
 from headrace.sources.redis.settings import client_settings
 
 CONNECT_SECONDS: Final = 5.0
@@ -18,6 +18,8 @@ ANSWER_SECONDS: Final = 10.0
 BLOCK_SECONDS: Final = 2.0
 CANCEL_SECONDS: Final = 0.02
 OLDEST_VERSION: Final = 7
+COUNT_PAGE: Final = 500
+MAX_COUNT_PAGES: Final = 2_000
 
 DELETED: Final = "deleted"
 """The answer of a script whose stream key, group or state does not exist any more."""
@@ -130,6 +132,23 @@ class RedisClient:
         request = self._redis.eval_ro(PEEK, 1, key.stream, key.group, consumer, after, count)
         entries, deliveries, missing = await self._request(f"Stream {key.stream!r} cannot be read", request)
         return PeekedEntries(entries, deliveries, int(missing))
+
+    async def count(self, stream: str, first: str, last: str) -> int | None:
+        """Return the number of entries from one id up to another, or None if they are too many to count. It changes nothing."""
+        counted = 0
+        for _ in range(MAX_COUNT_PAGES):
+            request = self._redis.eval_ro(COUNT, 1, stream, first, last, COUNT_PAGE)
+            size, end = await self._request(f"Stream {stream!r} cannot be read", request)
+            counted += int(size)
+            if int(size) < COUNT_PAGE:
+                return counted
+            first = f"({_text(end)}"
+        return None
+
+    async def first_from(self, stream: str, id: str) -> str | None:
+        """Return the id of the first entry at or after an id, or None if there is none. It changes nothing."""
+        size, first = await self._request(f"Stream {stream!r} cannot be read", self._redis.eval_ro(COUNT, 1, stream, id, "+", 1))
+        return _text(first) if int(size) else None
 
     async def wait(self, reads: Mapping[str, str]) -> set[str]:
         """Wait for entries after these ids, and return the stream keys that have some. It is empty after BLOCK_SECONDS."""

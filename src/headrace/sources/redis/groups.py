@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from headrace.errors import UpstreamError
 from headrace.sources.redis.client import StreamFacts, StreamKey
-from headrace.sources.redis.entry_ids import NO_ID, parse_id
+from headrace.sources.redis.entry_ids import NO_ID, limited_position, parse_id
 
 CONSUMER_PREFIX: Final = "headrace@"
 LATEST_ID: Final = "$"
@@ -73,6 +73,11 @@ def plan_group(key: StreamKey, facts: StreamFacts, start: str, new_mark: str, *,
         "may be missing."
     )
     return GroupPlan(new_mark, how, NO_ID, problem)
+
+
+def next_position(state: Mapping[str, str]) -> int:
+    """Return the position after the last entry up to which all are answered, or after the id at which the lane began."""
+    return limited_position(state.get("committed") or state.get("begin") or NO_ID) + 1
 
 
 def is_same_stream(stream: Mapping[str, Any], state: Mapping[str, str]) -> bool:

@@ -71,6 +71,8 @@ class RedisProducer(SharedStreamProducer):
         await reader.open()
         await self._check_marks(reader.marks)
         self._beat = asyncio.create_task(self._renew(reader), name="headrace redis lease")
+        if self.log is not None and self.log.seek is not None:
+            await reader.move(self.log.seek)
         async with aclosing(reader.entries()) as batches:
             async for items in batches:
                 self._batch = iter(items)

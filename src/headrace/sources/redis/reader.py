@@ -14,12 +14,12 @@ from headrace.errors import StreamError, UpstreamError
 from headrace.sources.redis.client import DELETED, HELD, Call, RedisClient, StreamFacts, StreamKey, raise_first
 from headrace.sources.redis.entry_ids import id_of, limited_position, position_of
 from headrace.sources.redis.errors import ServerAway
-from headrace.sources.redis.groups import consumer_name, plan_group
+from headrace.sources.redis.groups import consumer_name, next_position, plan_group
 from headrace.sources.redis.lane import Arrival, Gap, Lane
 from headrace.sources.redis.message import EntryFormat, StreamEntry, raw_event
-from headrace.sources.redis.scripts import ACQUIRE, COMMIT, ESTABLISH, FETCH, PENDING, RELEASE, RENEW
+from headrace.sources.redis.scripts import ACQUIRE, COMMIT, ESTABLISH, FETCH, PENDING, RELEASE, RENEW, SEEK
 from headrace.triggers.raw_event import Message
-from headrace.triggers.stream_log import LogMark
+from headrace.triggers.stream_log import LaneMove, LogMark, StreamSeek
 
 MARK_BYTES: Final = 3
 OPEN_SECONDS: Final = 30.0
@@ -81,6 +81,33 @@ class StreamReader:
                     raise
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    async def move(self, seek: StreamSeek) -> None:
+        """Carry out a seek, before anything is read.
+
+        Pending entries of a moved lane end. So the position before is that of the first of them, or the one after the committed entry.
+
+        Raises:
+            UpstreamFenced: Another reader has taken over.
+            StreamError: The server does not answer, or a stream was deleted.
+        """
+        moves: dict[str, LaneMove] = {}
+        for name in seek.lanes.keys() & self._by_name.keys():
+            facts = await self._client.facts(self._key(self._by_name[name].key))
+            end = limited_position("0-0" if facts.stream is None else facts.stream["last-generated-id"].decode()) + 1
+            moves[name] = LaneMove(next_position(facts.state), min(max(seek.lanes[name], 1), end))
+        positions = await seek.begin(moves) if moves else {}
+        if not positions:
+            return
+        for name, position in positions.items():
+            lane = self._by_name[name]
+            (answer,) = raise_first(await self._client.call([self._call(SEEK, lane, id_of(position - 1))]))
+            if answer[0] == DELETED:
+                raise StreamError(f"Stream {lane.key!r} or its group was deleted while the stream was opened.")
+            del self._lanes[lane.key]
+            await self._prepare(lane.key)
+        await seek.finish(positions)
+        log.info("positions of Redis moved", lanes=len(positions))
 
     async def entries(self) -> AsyncGenerator[Sequence[Item], None]:
         """Yield what arrives without end: pending entries of each lane first, then new ones.
@@ -276,7 +303,8 @@ class StreamReader:
                 break
         if again:
             raise_first(await self._client.call([self.commit_call(lane, again, None, None)]))
-        if lane.gap is not None and lane.pending_after is None:
+        # After a seek back, entries before the gap are read first.
+        if lane.gap is not None and lane.pending_after is None and limited_position(lane.read) >= lane.gap.end:
             await self._pass_gap(lane, [])
         lane.size_next(len(entries), sum(sum(map(len, fields)) for _, fields in entries if fields is not None), len(self._lanes))
         return not lane.is_held and (was_pending or len(entries) == requested)

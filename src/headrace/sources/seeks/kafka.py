@@ -8,15 +8,13 @@ from datetime import datetime
 
 from headrace.core.connection import Connection
 from headrace.core.values.shards import WHOLE
-from headrace.errors import UpstreamError
 from headrace.sources.kafka.client import KafkaClient, OffsetRange
 from headrace.sources.kafka.group.assignment import Assignment
 from headrace.sources.kafka.group.shard_partitions import in_shard
 from headrace.sources.kafka.partitions import Partitions, TopicPartitionKey, partitions_of
 from headrace.sources.kafka.upstream import Kafka
 from headrace.sources.peeks.kafka import reading_client
-from headrace.sources.peeks.peek import is_lane, unknown_lane
-from headrace.sources.seeks.seek import LanePreview
+from headrace.sources.seeks.seek import LanePreview, check_position, lane_points
 from headrace.sources.seeks.target import LanePoint, SeekTarget
 from headrace.triggers.base import stream_name
 from headrace.triggers.secrets import aget_connection
@@ -45,38 +43,22 @@ def _preview(upstream: Kafka, connection: Connection, target: SeekTarget) -> Seq
         partitions = Partitions()
         now = Assignment(client, partitions, topics.start).begin(keys)
         lanes = {partition.key: partition.lane for partition in partitions}
-        points = _points(lanes, target)
+        named = lane_points(list(lanes.values()), target)
+        points = {key: named[lane] for key, lane in lanes.items() if lane in named}
         ranges = client.ranges(keys)
         positions = _positions(client, points, ranges)
         is_new = all(offset < 0 for offset, _ in client.committed(keys).values())
     finally:
         client.close()
-    for key, position in positions.items():
-        if not ranges[key].low <= position <= ranges[key].high:
-            raise UpstreamError(
-                f"Lane {lanes[key]} has no offset {position}: it has messages from {ranges[key].low} to before {ranges[key].high}.",
-                hint="Use an offset in this range, earliest or latest.",
-            )
     streams = {key: stream_name(part.stream_key()) for part in upstream.split() for key in in_shard(keys, part.description().shard)}
     moved = [key for key in keys if key in positions or is_new]
-    return [
+    previews = [
         LanePreview(streams[key], lanes[key], ranges[key].low, ranges[key].high, now[key], positions.get(key, now[key])) for key in moved
     ]
-
-
-def _points(lanes: Mapping[TopicPartitionKey, str], target: SeekTarget) -> dict[TopicPartitionKey, LanePoint]:
-    if target.everywhere is not None:
-        if isinstance(target.everywhere, int) and len(lanes) != 1:
-            example = ",".join(f"{lane.rpartition('@')[0] or lane}={target.everywhere}" for lane in list(lanes.values())[:2])
-            raise UpstreamError(f"One offset does not fit {len(lanes):,} lanes.", hint=f"Name the lanes: --to {example or 'LANE=OFFSET'}")
-        return dict.fromkeys(lanes, target.everywhere)
-    points: dict[TopicPartitionKey, LanePoint] = {}
-    for name, point in target.lanes.items():
-        matches = [key for key, lane in lanes.items() if is_lane(lane, name)]
-        if not matches:
-            raise unknown_lane(name, list(lanes.values()))
-        points |= dict.fromkeys(matches, point)
-    return points
+    for one in previews:
+        if one.lane in named:
+            check_position(one)
+    return previews
 
 
 def _positions(

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.errors import UpstreamError
-from headrace.sources.seeks.target import SeekTarget
+from headrace.sources.peeks.peek import is_lane, unknown_lane
+from headrace.sources.seeks.target import LanePoint, SeekTarget
 from headrace.triggers.upstream import Upstream
 
 
@@ -15,7 +16,7 @@ class LanePreview(NamedTuple):
     """A lane that a seek moves, in its stream. Positions are those of the message that is read next.
 
     `first` is the position of the first message that the upstream has, and `end` is the one after its last. `now` is where the lane is
-    read next without the seek, and `position` with it.
+    read next without the seek, and `position` with it. `messages` is the number of messages between them, or None if positions are counted.
     """
 
     stream: str
@@ -24,12 +25,17 @@ class LanePreview(NamedTuple):
     end: int
     now: int
     position: int
+    messages: int | None = None
 
 
 Previewer: TypeAlias = Callable[[Any, SeekTarget], Awaitable[Sequence[LanePreview]]]
 """Return the lanes that a target names. Reads only, as a peek does. Raises `HeadraceError`."""
 
-MODULES: Final[Mapping[str, str]] = {"headrace.sources.kafka.upstream.Kafka": "headrace.sources.seeks.kafka"}
+MODULES: Final[Mapping[str, str]] = {
+    "headrace.sources.kafka.upstream.Kafka": "headrace.sources.seeks.kafka",
+    "headrace.sources.nats.upstream.Nats": "headrace.sources.seeks.nats",
+    "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.seeks.redis",
+}
 """The module with the function `preview` for each class. It is imported when it is needed, because it needs a client library."""
 
 REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
@@ -52,14 +58,6 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
     "headrace.sources.postgres.upstream.Postgres": (
         "a replication slot cannot go back",
         "To read rows of the outbox again, insert them again.",
-    ),
-    "headrace.sources.nats.upstream.Nats": (
-        "a seek of NATS is not implemented",
-        "Give the upstream another durable, with the start that you need.",
-    ),
-    "headrace.sources.redis.upstream.RedisStreams": (
-        "a seek of Redis Streams is not implemented",
-        "Give the upstream another group, with the start that you need.",
     ),
     "headrace.sources.objects.upstream.ObjectStore": (
         "its progress is a set of objects and not a position",
@@ -104,3 +102,34 @@ async def preview_seek(upstream: Upstream, target: SeekTarget) -> Sequence[LaneP
         raise UpstreamError(f"The upstream {upstream.stream_key()} cannot seek: {why}.", hint=hint)
     preview: Previewer = import_module(module).preview
     return await preview(upstream, target)
+
+
+def lane_points(lanes: Sequence[str], target: SeekTarget) -> dict[str, LanePoint]:
+    """Return the point of each lane that a target names.
+
+    Raises:
+        UpstreamError: A lane is unknown, or one position is given for several lanes.
+    """
+    if target.everywhere is not None:
+        if isinstance(target.everywhere, int) and len(lanes) != 1:
+            example = ",".join(f"{lane.rpartition('@')[0] or lane}={target.everywhere}" for lane in lanes[:2])
+            raise UpstreamError(
+                f"One position does not fit {len(lanes):,} lanes.", hint=f"Name the lanes: --to {example or 'LANE=POSITION'}"
+            )
+        return dict.fromkeys(lanes, target.everywhere)
+    points: dict[str, LanePoint] = {}
+    for name, point in target.lanes.items():
+        matches = [lane for lane in lanes if is_lane(lane, name)]
+        if not matches:
+            raise unknown_lane(name, lanes)
+        points |= dict.fromkeys(matches, point)
+    return points
+
+
+def check_position(preview: LanePreview) -> None:
+    """Raise `UpstreamError` unless the lane has a message at its position, or ends there."""
+    if not preview.first <= preview.position <= preview.end:
+        raise UpstreamError(
+            f"Lane {preview.lane} has no position {preview.position}: it has messages from {preview.first} to before {preview.end}.",
+            hint="Use a position in this range, earliest or latest.",
+        )

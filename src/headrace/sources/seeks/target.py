@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -9,12 +10,17 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from headrace.core.values.moments import in_range
 from headrace.core.values.text import cut_text
 from headrace.errors import UsageError
+from headrace.sources.redis.entry_ids import position_of
 
 LanePoint: TypeAlias = Literal["earliest", "latest"] | datetime | int
-"""Where one lane is read next: its first message, after its last one, the first message at or after a time, or a position."""
+"""Where one lane is read next: its first message, after its last one, the first message at or after a time, or a position.
+
+The id of an entry of Redis is a position too.
+"""
 
 MAX_POSITION: Final = 2**63 - 1
 MAX_QUOTED_CHARS: Final = 200
+_ENTRY_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 HINT: Final = "Use earliest, latest, a time such as 2026-11-24T10:00:00Z, a position, or LANE=TARGET,LANE=TARGET."
 
 
@@ -53,6 +59,8 @@ def _point(text: str, whole: str) -> LanePoint:
         if len(text) > len(str(MAX_POSITION)) or int(text) > MAX_POSITION:
             raise UsageError(f"Invalid --to {_quoted(whole)}: {_quoted(text)} is larger than any position.", hint=HINT)
         return int(text)
+    if _ENTRY_ID.fullmatch(text):
+        return position_of(text)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

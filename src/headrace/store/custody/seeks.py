@@ -46,8 +46,10 @@ from headrace.wire.custody.seeks import (
     SeekStatus,
 )
 
-MOVABLE: Final = ("kafka:",)
+MOVABLE: Final = ("kafka:", "nats:", "redis:")
 """Prefixes of the streams whose producers carry out seeks."""
+UNCOUNTED: Final = ("redis:",)
+"""Prefixes of streams whose positions are made of times. The size of a range does not count messages."""
 MICROS: Final = 1_000_000
 MAX_AUDITED: Final = 1_000
 """Ranges of one stream that the audit names, the newest first."""
@@ -288,8 +290,8 @@ def _status(row: ResultRow, now: int) -> SeekStatus:
             )
             for one in stored
         ],
-        skipped=sum(one.last - one.first + 1 for one in ranges if one.what == "skipped"),
-        read_again=sum(one.last - one.first + 1 for one in ranges if one.what == "read again"),
+        skipped=_size(row.stream, ranges, "skipped"),
+        read_again=_size(row.stream, ranges, "read again"),
     )
 
 
@@ -313,6 +315,10 @@ def _ranges(row: ResultRow) -> Iterator[LaneSeek]:
         yield LaneSeek.model_validate(
             {"lane": one.lane, "what": what, "first": first, "last": last - 1, "who": row.who, "at": moment(one.begun)}
         )
+
+
+def _size(stream: str, ranges: Sequence[LaneSeek], what: str) -> int | None:
+    return None if stream.startswith(UNCOUNTED) else sum(one.last - one.first + 1 for one in ranges if one.what == what)
 
 
 def _lanes(row: ResultRow) -> list[LaneRow]:

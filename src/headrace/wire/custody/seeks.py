@@ -71,6 +71,8 @@ class SeekLane(WireModel):
 class SeekStatus(WireModel):
     """A seek of one stream. `skipped` and `read_again` are the sizes of the ranges of positions between before and after.
 
+    They are null for Redis: its positions are made of times, and do not count entries.
+
     `state` is `planned` until a triggerer opens the stream, `moving` until all lanes are moved, then `done`. A later plan has `replaced`
     it, or it `expired` before a triggerer began to move all lanes.
     """
@@ -84,8 +86,8 @@ class SeekStatus(WireModel):
     planned: Timestamp
     expires: Timestamp
     lanes: list[SeekLane]
-    skipped: int
-    read_again: int
+    skipped: int | None
+    read_again: int | None
 
 
 class SeekList(WireModel):

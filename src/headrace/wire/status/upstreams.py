@@ -124,7 +124,10 @@ class SeekPreviewLane(WireModel):
 
 
 class SeekPreview(WireModel):
-    """What a seek would move. `skipped` and `read_again` are numbers of positions, some of which may have no message."""
+    """What a seek would move. `skipped` and `read_again` are numbers of positions, some of which may have no message.
+
+    For Redis, they are numbers of entries.
+    """
 
     stream: str
     lanes: list[SeekPreviewLane]

@@ -239,6 +239,19 @@ def test_only_the_holder_of_the_stream_moves_it(store: Store, owner: Holder) -> 
     assert [one.state for one in seeks(store)] == ["planned"]
 
 
+def test_positions_that_are_made_of_times_have_no_number_of_messages(store: Store) -> None:
+    stream = "redis:redis/shop/orders"
+    owner = reader(store, stream)
+    moved = [PlannedLane(lane="a", position=1 << 60, forward=True)]
+    request = PlanSeek(plan="0" * 16, target="latest", streams=[StreamSeek(stream=stream, lanes=moved)])
+    (seek,) = store.stream_seeks.plan(request, "Ada").seeks
+    lanes = [LaneMove(lane="a", previous=1 << 50, position=1 << 60)]
+    store.stream_seeks.begin(owner.job_id, BeginSeek(stream=stream, seek=seek.id, lanes=lanes))
+    store.stream_seeks.finish(owner.job_id, FinishSeek(stream=stream, seek=seek.id, lanes=["a"]))
+    assert [(one.state, one.skipped, one.read_again) for one in seeks(store)] == [("done", None, None)]
+    assert audited(store)[1] == [("a", "skipped", 1 << 50, (1 << 60) - 1, "Ada")]
+
+
 @pytest.mark.parametrize(
     ("streams", "text"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import SQS, Directory, Http, Kafka, Nats, ObjectStore, Postgres, Queue, RabbitMQ, RabbitMQStreams, RedisStreams
+from headrace import SQS, Directory, Http, Kafka, ObjectStore, Postgres, Queue, RabbitMQ, RabbitMQStreams
 from headrace.errors import UpstreamError
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.peeks import peek
@@ -25,8 +25,6 @@ UPSTREAMS: list[Upstream] = [
     RabbitMQ("orders"),
     RabbitMQStreams("orders", group="shop"),
     Postgres("outbox", slot="shop"),
-    Nats("orders.>", stream="ORDERS", durable="shop"),
-    RedisStreams("orders", group="shop"),
     ObjectStore("s3://landing/orders"),
     Directory(Path("in")),
     Queue("orders.queue"),

@@ -83,7 +83,8 @@ To = Annotated[
     str,
     typer.Option(
         "--to",
-        help="The position: earliest, latest, a time such as 2026-11-24T10:00:00Z, an offset, or LANE=TARGET,LANE=TARGET.",
+        help="The position: earliest, latest, a time such as 2026-11-24T10:00:00Z, an offset, sequence or entry id, "
+        "or LANE=TARGET,LANE=TARGET.",
         metavar="TARGET",
         show_default=False,
     ),
@@ -169,7 +170,7 @@ def seek(
     home: Home = None,
     json: AsJson = False,
 ) -> None:
-    """Move the position at which an upstream of the project is read next. Kafka only.
+    """Move the position at which an upstream of the project is read next. For Kafka, NATS and Redis Streams.
 
     This machine looks the positions up, and plans the seek in the API. The triggerer that opens the stream next carries it out; one that
     reads the stream now opens it again. The plan expires after an hour. headrace audit names the messages that were skipped or read again.
