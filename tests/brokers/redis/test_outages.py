@@ -15,7 +15,7 @@ from headrace.testing.contract.reading import Reading, reading
 from support.processes.network import Network
 from support.processes.ports import free_port
 from support.processes.redis import RedisServer, require
-from support.sources.reading import numbers, numbers_of, until_in_thread
+from support.sources.reading import numbers, numbers_of, until, until_in_thread
 from support.sources.redis import RedisStream
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("redis-outages")]
@@ -50,23 +50,25 @@ async def test_a_reader_goes_on_after_its_server_was_killed_and_repeats_nothing(
 
 
 async def test_kills_during_reads_and_advances_lose_and_repeat_nothing(own_stream: RedisStream) -> None:
-    total, done = 4_000, asyncio.Event()
+    total = 4_000
+    arrived: list[int] = []
 
     async def kill() -> None:
-        while not done.is_set():
+        """Kill the server whenever some entries have arrived, during their advance or the next read."""
+        seen: list[int] = [0]
+        while len(arrived) < total:
+            seen.append(len(arrived))
             await asyncio.to_thread(own_stream.server.kill)
             await asyncio.to_thread(own_stream.server.start)
-            await asyncio.sleep(0.3)  # the time between two kills, not a wait for a state
+            await until(lambda: len(arrived) > seen[-1])
 
     own_stream.send(numbers(0, total))
     async with reading(own_stream.producer()) as opened, asyncio.TaskGroup() as tasks:
         killer = tasks.create_task(kill())
-        arrived: list[int] = []
         for _ in range(0, total, 200):
             items = await opened.take(200)
             arrived += numbers_of(items)
             await advance_until_done(opened, items)
-        done.set()
         await killer
     assert arrived == list(range(total))
     assert own_stream.pending() == 0
