@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.settings import Settings
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.triggers.secrets import get_connection
 from headrace.wiring.stored_connections import stored_connections
 

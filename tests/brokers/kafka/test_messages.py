@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.connection import parse_connection
 from headrace.errors import MalformedEvent, UpstreamError
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import shared

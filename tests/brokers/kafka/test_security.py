@@ -15,7 +15,7 @@ import pytest
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.sources.peeks.peek import PeekRequest, peek_upstream
 from headrace.testing.contract.reading import reading
 from support.processes.certificates import Authority

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from headrace.core.connection import parse_connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.nats import NatsServer, Version, require
 from support.processes.proxy import Proxy

@@ -14,7 +14,7 @@ import pytest
 from headrace.core.connection import parse_connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.azure import tokens
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes import azurite
 from support.processes.azurite import ACCOUNT, KEY, Azurite

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.sources.aws import client as aws_client
-from headrace.sources.azure import client as azure_client
-from headrace.sources.objects.gcs import client as gcs_client
+from headrace.sources.connections import rest_client
 from headrace.sources.objects.s3 import client
 from headrace.testing.contract.reading import reading
 from support.processes.broker_server import connection_variable
@@ -59,9 +58,8 @@ async def test_requests_and_answers_that_are_lost_lose_and_repeat_nothing(bucket
     """Three readers, one after the other. The first attempt of each advance is lost, or its answer."""
     monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(aws_client, "CONNECT_SECONDS", 1.0)
-    for module in (gcs_client, azure_client):
-        monkeypatch.setattr(module, "ANSWER_SECONDS", 1.0)
-        monkeypatch.setattr(module, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(rest_client, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(rest_client, "CONNECT_SECONDS", 1.0)
     for number in range(12):
         bucket.put(f"{number:02}.jsonl", numbers(10 * number, 10 * number + 10))
     network = Network(int(bucket.server.address.rpartition(":")[2]), 0, silent=1.5)

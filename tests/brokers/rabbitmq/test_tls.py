@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.connection import parse_connection
 from headrace.errors import UpstreamError
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.testing.contract.reading import reading
 from support.processes.rabbitmq import RabbitServer
 from support.sources.rabbitmq import MakeQueue

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.core.connection import parse_connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.testing.contract.reading import opened, reading
 from support.sources.reading import items_of, numbers, numbers_of, until_in_thread
 from support.sources.redis import RedisStream

@@ -15,7 +15,7 @@ from sqlalchemy import make_url, select
 
 from headrace.core.connection import parse_connection
 from headrace.errors import StreamError, UpstreamError
-from headrace.sources.connection_probes import probe_connection
+from headrace.sources.connections.probes import probe_connection
 from headrace.store.tables.control import jobs
 from support.processes.execution_api import Api
 from support.processes.postgres import database_of

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
+from headrace.sources.connections.settings import check_connection, host_address
 
 OPTIONS: Final = ("region", "scheme", "endpoint_url", "session_token", "profile", "ca_bundle")
 """The settings in the extra of a connection."""
@@ -14,13 +15,8 @@ OPTIONS: Final = ("region", "scheme", "endpoint_url", "session_token", "profile"
 
 def client_settings(connection: Connection, kinds: Sequence[str], hint: str) -> dict[str, Any]:
     """Return the arguments of a client. Raises `UpstreamError` with the hint if the connection is of another kind or lacks a part."""
-    if connection.kind not in kinds:
-        expected = " or ".join(map(repr, kinds))
-        raise UpstreamError(f"Connection '{connection.id}' is of kind {connection.kind!r}, not {expected}.", hint=hint)
+    check_connection(connection, kinds, OPTIONS, hint)
     extra = connection.extra
-    unknown = sorted(set(extra) - set(OPTIONS))
-    if unknown:
-        raise UpstreamError(f"Connection '{connection.id}' has unknown settings: {', '.join(unknown)}.", hint=f"Use: {', '.join(OPTIONS)}.")
     if (connection.login is None) is not (connection.password is None):
         raise UpstreamError(f"Connection '{connection.id}' has half of the credentials.", hint=hint)
     settings: dict[str, Any] = {"region_name": extra.get("region"), "endpoint_url": _address(connection), "verify": extra.get("ca_bundle")}
@@ -42,10 +38,4 @@ def profile_of(connection: Connection) -> str | None:
 def _address(connection: Connection) -> str | None:
     """Return the address of the service, or None for that of the region."""
     address = connection.extra.get("endpoint_url")
-    if address is not None:
-        return str(address)
-    if not connection.host:
-        return None
-    host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    port = "" if connection.port is None else f":{connection.port}"
-    return f"{connection.extra.get('scheme', 'https')}://{host}{port}"
+    return host_address(connection) if address is None else str(address)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from email.utils import formatdate
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
@@ -18,11 +17,8 @@ from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.azure.settings import Service, Settings, read_settings
 from headrace.sources.azure.signing import authorization
 from headrace.sources.azure.tokens import Tokens
+from headrace.sources.connections import rest_client
 
-CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 20.0
-REQUEST_SECONDS: Final = 120.0
-MAX_REQUESTS: Final = 32
 API_VERSION: Final = "2023-11-03"
 
 _CREDENTIALS: Final = "Correct the credentials of the connection, and check the clock of this machine."
@@ -50,13 +46,15 @@ _STATUS: Final[Mapping[int, str]] = {
 AWAY: Final = "Is the service reachable? Are account, host and port of the connection right?"
 
 
-class Answer(NamedTuple):
-    """A response of the service, with its whole body. `code` is the name of an error, or empty."""
+class Answer(rest_client.Answer):
+    """A response of a service, with its whole body."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    code: str = ""
+    __slots__ = ()
+
+    @property
+    def code(self) -> str:
+        """The name of an error, or empty."""
+        return self.headers.get("x-ms-error-code", "")
 
 
 class AzureClient:
@@ -84,20 +82,7 @@ class AzureClient:
         settings = read_settings(connection)
         if service not in settings.addresses:
             raise UpstreamError(f"Connection '{connection.id}' has no address of the {service} service.", hint="Add queue_endpoint_url.")
-        try:
-            verify = True if settings.ca_bundle is None else ssl.create_default_context(cafile=settings.ca_bundle)
-        except OSError as error:
-            raise UpstreamError(f"The connection '{connection.id}' cannot be used: ca_bundle {settings.ca_bundle}: {error}.") from error
-        session = aiohttp.ClientSession(
-            # Stored bytes are read as they are, so that offsets and sizes fit: a compressed object is not decompressed.
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(
-                total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS if answer_seconds is None else answer_seconds
-            ),
-            connector=aiohttp.TCPConnector(limit=MAX_REQUESTS, ssl=verify),
-            headers={"User-Agent": "headrace"},
-        )
-        await stack.enter_async_context(session)
+        session = await rest_client.open_session(connection, settings.ca_bundle, stack, answer_seconds=answer_seconds)
         return cls(session, settings, service, rejected)
 
     async def request(
@@ -112,7 +97,7 @@ class AzureClient:
         data: bytes | None = None,
     ) -> Answer:
         """Send a request. Return a success or an answer with an expected code, and raise for others. `path` is percent-encoded."""
-        sent = {"Accept-Encoding": "identity", "x-ms-version": API_VERSION, "x-ms-date": formatdate(usegmt=True)} | dict(headers or {})
+        sent = {"x-ms-version": API_VERSION, "x-ms-date": formatdate(usegmt=True)} | dict(headers or {})
         if data is not None:
             sent |= {"Content-Length": str(len(data)), "Content-Type": "application/octet-stream"}
         encoded = urlencode(query, quote_via=quote)
@@ -124,14 +109,8 @@ class AzureClient:
             sent["Authorization"] = await self._tokens.header()
         else:
             encoded = "&".join(part for part in (encoded, self._settings.signature) if part)
-        # The library must not normalise the path: a key is a text, not a path.
-        url = URL(f"{self.address}{path}?{encoded}", encoded=True)
-        try:
-            async with self._session.request(method, url, headers=sent, data=data, allow_redirects=False) as response:
-                answer = Answer(response.status, response.headers, await response.read(), response.headers.get("x-ms-error-code", ""))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            text = str(error).rstrip(". ") or type(error).__name__
-            raise StreamError(f"{what}: the service does not answer: {text}.", hint=AWAY) from error
+        url = f"{self.address}{path}?{encoded}"
+        answer = Answer(*await rest_client.send(self._session, what, method, url, headers=sent, data=data, hint=AWAY))
         if answer.status < 300 or answer.code in expected:
             return answer
         if self._tokens is not None and (answer.status == 401 or answer.code == "AuthenticationFailed"):

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
+from headrace.sources.connections.settings import check_connection, host_address, text_setting
 
 Service: TypeAlias = Literal["blob", "queue"]
 """A service of a storage account."""
@@ -56,11 +57,7 @@ class Settings(NamedTuple):
 def read_settings(connection: Connection) -> Settings:
     """Return the settings of a connection. Raises `UpstreamError`."""
     subject, extra = f"Connection '{connection.id}'", connection.extra
-    if connection.kind != KIND:
-        raise UpstreamError(f"{subject} is of kind {connection.kind!r}, not {KIND!r}.", hint=HINT)
-    unknown = sorted(set(extra) - set(OPTIONS))
-    if unknown:
-        raise UpstreamError(f"{subject} has unknown settings: {', '.join(unknown)}.", hint=f"Use: {', '.join(OPTIONS)}.")
+    check_connection(connection, (KIND,), OPTIONS, HINT)
     parts = _parts(subject, connection)
     account, identity = parts.account, _identity(subject, extra)
     credentials = [parts.key is not None, parts.signature is not None, identity.client is not None or identity.tenant is not None]
@@ -76,7 +73,7 @@ def read_settings(connection: Connection) -> Settings:
         if parts.key is None and not address.startswith("https://"):
             raise UpstreamError(f"{subject} would send credentials without TLS.", hint="Use scheme=https, or an account key.")
     key = None if parts.key is None else _key(subject, parts.key)
-    return Settings(account, parts.addresses, key, parts.signature, identity, _text(extra, "ca_bundle"))
+    return Settings(account, parts.addresses, key, parts.signature, identity, text_setting(extra, "ca_bundle"))
 
 
 class _Parts(NamedTuple):
@@ -89,11 +86,11 @@ class _Parts(NamedTuple):
 
 
 def _parts(subject: str, connection: Connection) -> _Parts:
-    text, extra = _text(connection.extra, "connection_string"), connection.extra
+    text, extra = text_setting(connection.extra, "connection_string"), connection.extra
     if text is None:
-        account, signature = connection.login or "", _text(extra, "sas_token")
+        account, signature = connection.login or "", text_setting(extra, "sas_token")
         return _Parts(account, _addresses(connection, account), connection.password, _query(signature))
-    others = [connection.host, connection.login, connection.password, *(_text(extra, name) for name in OPTIONS[1:-1])]
+    others = [connection.host, connection.login, connection.password, *(text_setting(extra, name) for name in OPTIONS[1:-1])]
     if any(one is not None for one in others):
         raise UpstreamError(f"{subject} has a connection string and other settings.", hint="Give the connection string and ca_bundle only.")
     return _from_string(subject, text)
@@ -121,16 +118,14 @@ def _addresses(connection: Connection, account: str) -> dict[Service, str]:
     """Return the addresses of the services, without a slash at their ends."""
     extra = connection.extra
     addresses = _of_account(account, "https", SUFFIX) if account else {}
-    if connection.host:
-        host = f"[{connection.host}]" if ":" in connection.host else connection.host
-        port = "" if connection.port is None else f":{connection.port}"
+    if (host := host_address(connection)) is not None:
         path = "" if connection.database is None else f"/{connection.database}"
-        addresses = {"blob": f"{extra.get('scheme', 'https')}://{host}{port}{path}"}
+        addresses = {"blob": f"{host}{path}"}
         if ".blob." in host:
             addresses["queue"] = addresses["blob"].replace(".blob.", ".queue.", 1)
-    if (blob := _text(extra, "endpoint_url")) is not None:
+    if (blob := text_setting(extra, "endpoint_url")) is not None:
         addresses = {"blob": blob}
-    if (queue := _text(extra, "queue_endpoint_url")) is not None:
+    if (queue := text_setting(extra, "queue_endpoint_url")) is not None:
         addresses["queue"] = queue
     return {service: address.rstrip("/") for service, address in addresses.items()}
 
@@ -140,7 +135,7 @@ def _of_account(account: str, scheme: str, suffix: str) -> dict[Service, str]:
 
 
 def _identity(subject: str, extra: Mapping[str, Any]) -> Identity:
-    tenant, client, secret = (_text(extra, name) for name in ("tenant_id", "client_id", "client_secret"))
+    tenant, client, secret = (text_setting(extra, name) for name in ("tenant_id", "client_id", "client_secret"))
     if (secret is None) is not (tenant is None) or (secret is not None and client is None):
         raise UpstreamError(
             f"{subject} has a part of a service principal.",
@@ -159,8 +154,3 @@ def _key(subject: str, text: str) -> bytes:
 
 def _query(signature: str | None) -> str | None:
     return None if signature is None else signature.removeprefix("?")
-
-
-def _text(values: Mapping[str, Any], name: str) -> str | None:
-    value = values.get(name)
-    return str(value) if value else None

@@ -28,7 +28,7 @@ from headrace.sources.objects.azure.client import REJECTED
 )
 def test_a_refusal_says_what_to_do(status: int, code: str, kind: type[Exception], hint: str) -> None:
     body = b"\xef\xbb\xbf<?xml version='1.0' encoding='utf-8'?><Error><Code>x</Code><Message>No way.\nRequestId:1\nTime:2</Message></Error>"
-    error = rejection("It failed", Answer(status, {}, body, code), REJECTED)
+    error = rejection("It failed", Answer(status, {"x-ms-error-code": code}, body), REJECTED)
     assert type(error) is kind
     assert str(error) == f"It failed: No way ({code or f'HTTP status {status}'})."
     assert hint in (error.hint or "")

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError
+from headrace.sources.connections.rest_client import Answer, open_session, send
 from headrace.sources.objects.bucket import Conflict, Content, Missing, Page
 from headrace.sources.objects.gcs.settings import read_settings
 from headrace.sources.objects.gcs.tokens import Tokens
 from headrace.sources.objects.location import StoredObject
 
-CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 20.0
-REQUEST_SECONDS: Final = 120.0
-MAX_REQUESTS: Final = 32
 PAGE_OBJECTS: Final = 1_000
 WRITE_INTERVAL_SECONDS: Final = 1.0
 """The service refuses more than one write of an object in a second."""
@@ -70,14 +65,6 @@ class _ErrorBody(msgspec.Struct):
     error: _Failure
 
 
-class Answer(NamedTuple):
-    """A response of the service, with its whole body."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class GcsClient:
     """Requests to the service with the credentials of one connection."""
 
@@ -91,18 +78,7 @@ class GcsClient:
     async def open(cls, connection: Connection, stack: AsyncExitStack) -> GcsClient:
         """Return a client, closed with the stack. It sends nothing yet. Raises `UpstreamError`."""
         settings = read_settings(connection)
-        try:
-            verify = True if settings.ca_bundle is None else ssl.create_default_context(cafile=settings.ca_bundle)
-        except OSError as error:
-            raise UpstreamError(f"The connection '{connection.id}' cannot be used: ca_bundle {settings.ca_bundle}: {error}.") from error
-        session = aiohttp.ClientSession(
-            # Stored bytes are read as they are, so that offsets and sizes fit: a compressed object is not decompressed.
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS),
-            connector=aiohttp.TCPConnector(limit=MAX_REQUESTS, ssl=verify),
-            headers={"User-Agent": "headrace"},
-        )
-        await stack.enter_async_context(session)
+        session = await open_session(connection, settings.ca_bundle, stack)
         return cls(connection, session, Tokens(settings), settings.address)
 
     async def request(
@@ -117,15 +93,9 @@ class GcsClient:
         data: bytes | None = None,
     ) -> Answer:
         """Send a request. Return a success or an answer with an expected status, and raise for others."""
-        # The library must not normalise the path: a key is a text, not a path.
-        url = URL(f"{self.address}{path}?{urlencode(query, quote_via=quote)}", encoded=True)
-        sent = {"Accept-Encoding": "identity"} | dict(headers or {}) | await self.tokens.headers()
-        try:
-            async with self._session.request(method, url, headers=sent, data=data, allow_redirects=False) as response:
-                answer = Answer(response.status, response.headers, await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            text = str(error).rstrip(". ") or type(error).__name__
-            raise StreamError(f"{what}: the service does not answer: {text}.", hint=_AWAY) from error
+        sent = dict(headers or {}) | await self.tokens.headers()
+        url = f"{self.address}{path}?{urlencode(query, quote_via=quote)}"
+        answer = await send(self._session, what, method, url, headers=sent, data=data, hint=_AWAY)
         if answer.status < 300 or answer.status in expected:
             return answer
         if answer.status == 401:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
+from headrace.sources.connections.settings import check_connection, host_address, text_setting
 
 KIND: Final = "gcs"
 ADDRESS: Final = "https://storage.googleapis.com"
@@ -33,24 +34,20 @@ class Settings(NamedTuple):
 def read_settings(connection: Connection) -> Settings:
     """Return the settings of a connection. Raises `UpstreamError`."""
     subject, extra = f"Connection '{connection.id}'", connection.extra
-    if connection.kind != KIND:
-        raise UpstreamError(f"{subject} is of kind {connection.kind!r}, not {KIND!r}.", hint=HINT)
-    unknown = sorted(set(extra) - set(OPTIONS))
-    if unknown:
-        raise UpstreamError(f"{subject} has unknown settings: {', '.join(unknown)}.", hint=f"Use: {', '.join(OPTIONS)}.")
+    check_connection(connection, (KIND,), OPTIONS, HINT)
     if connection.login is not None or connection.password is not None:
         raise UpstreamError(f"{subject} has a login or a password: Google Cloud Storage has neither.", hint=HINT)
     anonymous = str(extra.get("anonymous", "false")).lower()
     if anonymous not in ("true", "false"):
         raise UpstreamError(f"{subject} has an invalid setting anonymous {anonymous!r}.", hint="Use true or false.")
-    key, key_file = _key(subject, extra.get("service_account")), _text(extra, "key_file")
+    key, key_file = _key(subject, extra.get("service_account")), text_setting(extra, "key_file")
     if (key is not None) + (key_file is not None) + (anonymous == "true") > 1:
         raise UpstreamError(f"{subject} has several credentials.", hint="Use one of: service_account, key_file, anonymous.")
     address = _address(connection)
     if not address.startswith("https://") and anonymous != "true":
         raise UpstreamError(f"{subject} would send credentials without TLS.", hint="Use scheme=https, or anonymous=true.")
-    project = _text(extra, "project") or (None if key is None else _text(key, "project_id"))
-    return Settings(address, project, key, key_file, anonymous == "true", _text(extra, "ca_bundle"))
+    project = text_setting(extra, "project") or (None if key is None else text_setting(key, "project_id"))
+    return Settings(address, project, key, key_file, anonymous == "true", text_setting(extra, "ca_bundle"))
 
 
 def _key(subject: str, value: object) -> Mapping[str, Any] | None:
@@ -67,19 +64,8 @@ def _key(subject: str, value: object) -> Mapping[str, Any] | None:
     return value
 
 
-def _text(values: Mapping[str, Any], name: str) -> str | None:
-    value = values.get(name)
-    return str(value) if value else None
-
-
 def _address(connection: Connection) -> str:
-    address = _text(connection.extra, "endpoint_url")
-    if address is None:
-        if not connection.host:
-            return ADDRESS
-        host = f"[{connection.host}]" if ":" in connection.host else connection.host
-        port = "" if connection.port is None else f":{connection.port}"
-        address = f"{connection.extra.get('scheme', 'https')}://{host}{port}"
+    address = text_setting(connection.extra, "endpoint_url") or host_address(connection) or ADDRESS
     if not address.startswith(("https://", "http://")):
         raise UpstreamError(f"Connection '{connection.id}' has an invalid address {address!r}.", hint="Use the scheme https or http.")
     return address.rstrip("/")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import StreamError, UpstreamError
-from headrace.sources.objects.gcs.client import Answer, rejection
+from headrace.sources.connections.rest_client import Answer
+from headrace.sources.objects.gcs.client import rejection
 from headrace.sources.objects.gcs.tokens import described
 
 

@@ -1,0 +1,1 @@
+"""What connections to services share: their settings, requests to REST APIs, and probes."""
