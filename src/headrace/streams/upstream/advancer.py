@@ -14,7 +14,7 @@ from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Batch
 from headrace.core.ledger.receipts import ReceiptBuilder
 from headrace.core.values.text import describe_error, describe_text
-from headrace.errors import StreamEnded, StreamError
+from headrace.errors import StreamEnded, StreamError, StreamMoved
 from headrace.streams.limits.close_grace import CANCEL_SHARE, CloseDeadline, LeftBehind, is_cancelled
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.limits.shutdown_deadline import ShutdownDeadline
@@ -50,8 +50,9 @@ class _Advance:
 class Advancer:
     """Records the receipts of ready batches, then advances the producer. A batch stays in the ledger until its advance succeeds.
 
-    If the advance of a batch keeps failing, or fails with `StreamEnded`, its lane stops, and `give_up` is called with the error. The same
-    happens if an advance does not end although it is cancelled: it is left behind. `on_advanced` is called after each successful advance.
+    If the advance of a batch keeps failing, or fails with `StreamEnded` or `StreamMoved`, its lane stops, and `give_up` is called with the
+    error. The same happens if an advance does not end although it is cancelled: it is left behind. `on_advanced` is called after each
+    successful advance.
     """
 
     def __init__(
@@ -189,6 +190,9 @@ class Advancer:
                 self._ledger.advanced(advance.batch)
                 self._remove(advance)
                 self._on_advanced()
+                return
+            if isinstance(error, StreamMoved):
+                self._give_up(error)
                 return
             self._ledger.counters.advance_errors += 1
             lane.error = describe_error(error)

@@ -352,6 +352,8 @@ class RemoteProducer(SharedStreamProducer):
         return ended
 
     def _process_lost(self) -> Exception:
+        if isinstance(self._lost, StreamMoved):
+            return self._lost
         return StreamError(f"The process of the producer ended: {self._lost or 'it was not started'}")
 
     def _query(self, lane: int | None) -> None:

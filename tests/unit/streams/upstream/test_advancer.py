@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.core.ledger.receipts import Receipt, TriggerAnswers
-from headrace.errors import StreamEnded, UpstreamFenced
+from headrace.errors import StreamEnded, StreamMoved, UpstreamFenced
 from headrace.streams.manager import SharedStreamManager
 from headrace.streams.upstream import advancer
 from headrace.triggers.stream_log import LogState
@@ -73,6 +73,17 @@ async def test_an_advance_of_a_fenced_reader_ends_the_stream_without_a_repetitio
     error = await runner.error()
     assert error is not None
     assert "could not be advanced, 1 times in a row: UpstreamFenced: Another reader" in str(error.__cause__)
+    assert feed.failures["x"] == 98
+    await runner.leave()
+
+
+async def test_an_advance_whose_producer_has_moved_ends_the_stream_as_moved_and_counts_no_error() -> None:
+    manager, feed = SharedStreamManager(advance_backoff=(0.001, 0.001), advance_attempts=99), Feed([("x", 1)])
+    feed.failures["x"], feed.error = 99, StreamMoved("The producer begins again in another process.")
+    runner = Runner(manager, 1, reads(feed)())
+    error = await runner.error()
+    assert error is not None
+    assert isinstance(error.__cause__, StreamMoved)
     assert feed.failures["x"] == 98
     await runner.leave()
 
