@@ -58,7 +58,8 @@ class ProducerProcesses:
         self._standby: TriggerProcess | None = None
         self._assigned: dict[int, TriggerProcess] = {}
         self._suspects: dict[int, None] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], frozenset[int]] = {}
+        """The ends of processes, and the producers that were moved from each."""
         self._closed = False
 
     @property
@@ -68,9 +69,14 @@ class ProducerProcesses:
         worst = max(blocks, key=lambda one: one.seconds, default=None)
         return None if worst is None else worst.model_copy(update={"trigger_id": None})
 
-    def begin(self, producer: RemoteProducer) -> TriggerProcess:
-        """Assign a process and a turn number to a producer; return the process."""
+    async def begin(self, producer: RemoteProducer) -> TriggerProcess:
+        """Assign a process and a turn number to a producer; return the process.
+
+        Waits until the process from which the producer of this stream was moved has ended: two of them must not read at the same time.
+        """
         producer.trigger_id = self._id(producer.stream)
+        if left := [ending for ending, moved in self._ending.items() if producer.trigger_id in moved]:
+            await asyncio.wait(left)
         producer.number = next(self._turns)
         process = self._assigned.get(producer.trigger_id)
         if process is None or process not in self._processes:
@@ -186,8 +192,8 @@ class ProducerProcesses:
         for turn in turns:
             turn.finish(TurnEnd(moved=True))
         ending = asyncio.create_task(process.close(), name="end of a process of producers")
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        self._ending[ending] = frozenset(turn.trigger_id for turn in turns)
+        ending.add_done_callback(self._ending.pop)
 
     def _fail(self, process: TriggerProcess, members: Collection[int], error: Exception) -> None:
         for number, turn in [*process.turns.items()]:

@@ -91,8 +91,11 @@ class Host(Protocol):
 class Hosts(Protocol):
     """Assigns processes to producers."""
 
-    def begin(self, producer: RemoteProducer) -> Host:
-        """Assign a process and a turn number to a producer; return the process."""
+    async def begin(self, producer: RemoteProducer) -> Host:
+        """Assign a process and a turn number to a producer; return the process.
+
+        Waits until the process from which the producer of this stream was moved has ended: two of them must not read at the same time.
+        """
         ...
 
     def end(self, producer: RemoteProducer) -> None:
@@ -144,7 +147,7 @@ class RemoteProducer(SharedStreamProducer):
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Payload]]:
         """Yield the raw events of the producer."""
-        self._host = self._hosts.begin(self)
+        self._host = await self._hosts.begin(self)
         self._send(OpenProducer(self.number, self.trigger_id, self.stream, self._classpath, self._kwargs))
         try:
             while True:

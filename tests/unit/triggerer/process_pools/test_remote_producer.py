@@ -239,6 +239,33 @@ async def test_other_producers_of_a_blocked_process_restart_in_another_process(f
     await pool.close()
 
 
+async def test_a_moved_producer_opens_after_its_old_process_has_ended(feed: list[tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = local_producers()
+    good, bad = remote(pool, "good"), remote(pool, "bad")
+    feed += [({"n": 0}, ("a", 0))]
+    stream, _ = await read(good, 1)
+    await read(bad, 1)
+    process = pool._assigned[good.trigger_id]
+    may_end, close = asyncio.Event(), process.close
+
+    async def close_slowly() -> None:
+        await may_end.wait()
+        await close()
+
+    monkeypatch.setattr(process, "close", close_slowly)
+    pool.end_process(bad)
+    with pytest.raises(StreamMoved):
+        await anext(stream)
+    opened = len(Producer.made)
+    reading = asyncio.create_task(read(remote(pool, "good"), 1))
+    await read(remote(pool, "new"), 1)  # a producer that was not there does not wait
+    opened_early = len(Producer.made) - opened - 1
+    may_end.set()
+    await reading
+    await pool.close()
+    assert not opened_early, "the old process may still have the broker's lock"
+
+
 def note() -> Note:
     found = Note(b'{"n":1}', "a", 1)
     found.note = "kept"
