@@ -23,7 +23,7 @@ project.watch("orders", Kafka({topic!r}, connection={connection!r}, group={topic
 
 @pytest.fixture
 def deployment(tmp_path: Path, topic: KafkaTopic) -> Iterator[Deployment]:
-    with Deployment(tmp_path / "first") as deployment:
+    with Deployment.with_short_leases(tmp_path / "first") as deployment:
         deployment.share_connection(topic.connection)
         yield deployment
 
@@ -65,7 +65,7 @@ def test_another_database_is_rejected(deployment: Deployment, topic: KafkaTopic,
     until(lambda: topic.committed() == 10, "the messages are committed")
     triggerer.kill()
     topic.send(numbers(10, 20))
-    with Deployment(tmp_path / "second") as other:
+    with Deployment.with_short_leases(tmp_path / "second") as other:
         other.share_connection(topic.connection)
         other.triggerer(project(other, topic))
         other.wait_for_status("it has another database")

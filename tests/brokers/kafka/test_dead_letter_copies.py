@@ -30,7 +30,7 @@ BAD = b'{"no": "n"}'
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    with Deployment(tmp_path / "first", job_timeout=3) as deployment:
+    with Deployment.with_short_leases(tmp_path / "first") as deployment:
         yield deployment
 
 

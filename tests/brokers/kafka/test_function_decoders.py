@@ -47,7 +47,7 @@ def topics(make_topic: MakeTopic) -> tuple[KafkaTopic, KafkaTopic]:
 
 @pytest.fixture
 def deployment(tmp_path: Path, topics: tuple[KafkaTopic, KafkaTopic]) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         for topic in topics:
             deployment.share_connection(topic.connection)
         yield deployment

@@ -25,7 +25,7 @@ project.watch("orders", upstream)
 
 @pytest.fixture
 def deployment(tmp_path: Path, topic: KafkaTopic, registry: Apicurio) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(topic.connection)
         deployment.share_connection("registry")
         yield deployment

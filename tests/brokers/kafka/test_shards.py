@@ -107,7 +107,7 @@ def wide(make_topic: MakeTopic) -> KafkaTopic:
 
 @pytest.fixture
 def deployment(tmp_path: Path, wide: KafkaTopic) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(wide.connection)
         yield deployment
 

@@ -24,7 +24,7 @@ project.watch("orders", Nats(stream={stream!r}, durable="shop", connection={conn
 
 @pytest.fixture
 def deployment(tmp_path: Path, stream: NatsStream) -> Iterator[Deployment]:
-    with Deployment(tmp_path / "first") as deployment:
+    with Deployment.with_short_leases(tmp_path / "first") as deployment:
         deployment.share_connection(stream.connection)
         yield deployment
 
@@ -72,7 +72,7 @@ def test_another_database_is_rejected(deployment: Deployment, stream: NatsStream
     until(lambda: stream.floor() == 10, "the messages are acknowledged")
     triggerer.kill()
     stream.send(numbers(10, 20))
-    with Deployment(tmp_path / "second") as other:
+    with Deployment.with_short_leases(tmp_path / "second") as other:
         other.share_connection(stream.connection)
         other.triggerer(project(other, stream))
         other.wait_for_status("it has another database")
@@ -82,7 +82,7 @@ def test_another_database_is_rejected(deployment: Deployment, stream: NatsStream
 
 def test_a_killed_server_is_read_on(tmp_path: Path, make_stream: MakeStream, own_server: Any) -> None:
     stream = make_stream(own_server)
-    with Deployment(tmp_path / "first") as deployment:
+    with Deployment.with_short_leases(tmp_path / "first") as deployment:
         deployment.share_connection(stream.connection)
         path = project(deployment, stream)
         stream.send(numbers(0, 3_000))
@@ -103,8 +103,8 @@ def test_an_acknowledgement_whose_process_is_killed_around_it_repeats_no_event(d
     for _ in range(4):
         stream.send(numbers(sent, sent + 50))
         sent += 50
-        triggerer = deployment.triggerer(path)
         before = stream.floor()
+        triggerer = deployment.triggerer(path)
         until(lambda floor=before: stream.floor() > floor, "an acknowledgement of this reader is stored")  # type: ignore[misc]
         triggerer.kill()
     deployment.triggerer(path)

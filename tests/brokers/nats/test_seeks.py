@@ -41,7 +41,7 @@ class Scene(SeekScene):
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    with Deployment(tmp_path / "deployment") as deployment:
+    with Deployment.with_short_leases(tmp_path / "deployment") as deployment:
         yield deployment
 
 

@@ -42,7 +42,7 @@ def state_of(bucket: TestBucket) -> Any:
 
 @pytest.mark.parametrize(("read", "each"), [("metadata", 1), ("lines", LINES)])
 def test_killed_triggerers_store_each_message_once_and_the_audit_balances(tmp_path: Path, bucket: TestBucket, read: str, each: int) -> None:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(bucket.connection)
         path = deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read=read))
         for part in range(3):
@@ -64,7 +64,7 @@ def test_killed_triggerers_store_each_message_once_and_the_audit_balances(tmp_pa
 
 def test_a_server_that_is_killed_and_started_again_loses_and_repeats_nothing(tmp_path: Path, own_bucket: TestBucket) -> None:
     bucket, server = own_bucket, own_bucket.server
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(bucket.connection)
         path = deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read="lines"))
         deployment.triggerer(path)
@@ -85,7 +85,7 @@ def test_a_server_that_is_killed_and_started_again_loses_and_repeats_nothing(tmp
 def test_another_database_is_refused(tmp_path: Path, bucket: TestBucket) -> None:
     bucket.put("a.jsonl", [b"1"])
     for name in ("one", "two"):
-        with Deployment(tmp_path / name) as deployment:
+        with Deployment.with_short_leases(tmp_path / name) as deployment:
             deployment.share_connection(bucket.connection)
             deployment.triggerer(deployment.project(PROJECT.format(url=bucket.url, connection=bucket.connection, read="lines")))
             if name == "one":

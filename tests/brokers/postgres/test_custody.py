@@ -24,7 +24,7 @@ project.watch("orders", outbox, id="$.n")
 
 @pytest.fixture
 def deployment(tmp_path: Path, table: OutboxTable) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(table.connection)
         yield deployment
 

@@ -24,7 +24,7 @@ project.watch("orders", PubSub({subscription!r}, connection={connection!r}, leas
 
 @pytest.fixture
 def deployment(tmp_path: Path, subscription: PubSubSubscription) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(subscription.connection)
         yield deployment
 

@@ -30,7 +30,7 @@ def queue(make_queue: MakeQueue, request: pytest.FixtureRequest) -> RabbitQueue:
 
 @pytest.fixture
 def deployment(tmp_path: Path, queue: RabbitQueue) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(queue.connection)
         yield deployment
 
@@ -64,7 +64,7 @@ def test_a_server_that_is_killed_under_a_triggerer_loses_nothing_and_repeats_no_
     tmp_path: Path, make_queue: MakeQueue, own_server: RabbitServer
 ) -> None:
     queue = make_queue(server=own_server)
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(queue.connection)
         deployment.triggerer(deployment.project(PROJECT.format(queue=queue.name, connection=queue.connection)))
         for first in range(0, 600, 300):

@@ -25,7 +25,7 @@ project.watch("orders", orders, id="$.n")
 
 @pytest.fixture
 def deployment(tmp_path: Path, own_stream: RedisStream) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(own_stream.connection)
         yield deployment
 

@@ -24,7 +24,7 @@ project.watch("orders", SQS({queue!r}, connection={connection!r}, visibility=3, 
 
 @pytest.fixture
 def deployment(tmp_path: Path, queue: SqsQueue) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as deployment:
+    with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(queue.connection)
         yield deployment
 

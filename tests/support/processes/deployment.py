@@ -39,6 +39,7 @@ from support.processes.ports import free_port
 KEY = "a deployment key for scenarios"
 PATIENCE = 90.0
 GRACE = 40.0
+SHORT_LEASE_SECONDS = 5.0
 TRIGGERS = Path(__file__).parents[1] / "projects" / "scenario_triggers.py"
 
 
@@ -114,6 +115,11 @@ class Deployment:
         self._processes: list[Process] = []
         self._exits = ExitStack()
         shutil.copy(TRIGGERS, folder / TRIGGERS.name)
+
+    @classmethod
+    def with_short_leases(cls, folder: Path) -> Self:
+        """Return a deployment in which a killed triggerer is replaced after SHORT_LEASE_SECONDS, not after the default of 30."""
+        return cls(folder, job_timeout=SHORT_LEASE_SECONDS)
 
     def __enter__(self) -> Self:
         self.start_api()

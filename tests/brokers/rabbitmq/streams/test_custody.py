@@ -24,7 +24,7 @@ project.watch("orders", RabbitMQStreams({stream!r}, group="shop", connection={co
 
 @pytest.fixture
 def deployment(tmp_path: Path, stream: RabbitStream) -> Iterator[Deployment]:
-    with Deployment(tmp_path / "first") as deployment:
+    with Deployment.with_short_leases(tmp_path / "first") as deployment:
         deployment.share_connection(stream.connection)
         yield deployment
 
@@ -65,7 +65,7 @@ def test_triggerers_killed_around_their_commits_repeat_no_event(deployment: Depl
 
 def test_removed_messages_are_a_gap_of_the_audit(tmp_path: Path, make_stream: MakeStream) -> None:
     stream = make_stream(x_max_length_bytes=20_000, x_stream_max_segment_size_bytes=10_000)
-    with Deployment(tmp_path / "first") as deployment:
+    with Deployment.with_short_leases(tmp_path / "first") as deployment:
         deployment.share_connection(stream.connection)
         path = project(deployment, stream)
         stream.send(numbers(0, 10))
@@ -93,7 +93,7 @@ def test_another_database_is_rejected(deployment: Deployment, stream: RabbitStre
     until(lambda: stream.offset() == 11, "the messages are committed")
     triggerer.kill()
     stream.send(numbers(12, 20))
-    with Deployment(tmp_path / "second") as other:
+    with Deployment.with_short_leases(tmp_path / "second") as other:
         other.share_connection(stream.connection)
         other.triggerer(project(other, stream))
         other.wait_for_status("it has another database")
@@ -107,7 +107,7 @@ def test_a_server_that_is_killed_under_a_triggerer_loses_nothing_and_repeats_no_
     stream = make_stream(own_server)
     own_server.restart()  # a new stream is on disk a little later than it is declared
     own_server.start_with(stream.name)
-    with Deployment(tmp_path / "first") as deployment:
+    with Deployment.with_short_leases(tmp_path / "first") as deployment:
         deployment.share_connection(stream.connection)
         deployment.triggerer(project(deployment, stream))
         for first in range(0, 600, 300):
