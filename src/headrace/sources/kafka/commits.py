@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.errors import HeadraceError, StreamError
@@ -47,10 +47,14 @@ class CommitRequest(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    """A commit in flight: the requests that it answers, and the offsets of its partitions. It ends at `until`."""
+    """A commit in flight: the requests that it answers, and the offsets of its partitions. It ends at `until`.
+
+    `unassigned` are the partitions of its requests that were not assigned when it was sent. One that is revoked later is committed.
+    """
 
     requests: Sequence[CommitRequest]
     offsets: Mapping[Partition, int]
+    unassigned: Collection[Partition]
     until: float
 
 
@@ -148,7 +152,8 @@ class Commits:
     def _send(self, client: KafkaClient, requests: Sequence[CommitRequest], partitions: Sequence[Partition]) -> None:
         """Commit the targets of partitions."""
         offsets = {partition: max(partition.target, partition.committed) for partition in partitions}
-        self._flight = _Flight(requests, offsets, time.monotonic() + COMMIT_SECONDS)
+        unassigned = {each.partition for request in requests for each in request.answers if not each.partition.is_assigned}
+        self._flight = _Flight(requests, offsets, unassigned, time.monotonic() + COMMIT_SECONDS)
         if not offsets:
             self._end(None)
             return
@@ -168,7 +173,9 @@ class Commits:
         elif not flight.requests:
             self._may_be_behind, self._check_at = True, time.monotonic() + RETRY_SECONDS
         for request in flight.requests:
-            request.done([error or _unassigned(answers.partition) for answers in request.answers])
+            request.done(
+                [error or (_unassigned(each.partition) if each.partition in flight.unassigned else None) for each in request.answers]
+            )
         if flight.offsets or flight.requests:
             self._on_end(error)
 
@@ -177,7 +184,5 @@ class Commits:
         return library.TopicPartition(partition.key.topic, partition.key.number, offset, metadata=note)
 
 
-def _unassigned(partition: Partition) -> HeadraceError | None:
-    if partition.is_assigned:
-        return None
+def _unassigned(partition: Partition) -> HeadraceError:
     return StreamError(f"Lane {partition.lane} is not assigned to this reader now, so that its offset cannot be committed.")

@@ -14,7 +14,7 @@ from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, 
 
 
 class Client:
-    """Records the commits that it is asked for."""
+    """Records the commits that are requested."""
 
     def __init__(self) -> None:
         self.sent: list[list[Any]] = []
@@ -26,8 +26,8 @@ class Client:
         return SimpleNamespace(topic=topic, partition=partition, offset=offset, metadata=metadata, error=None)
 
 
-class Asked:
-    """Commits of one partition, and what came of them."""
+class Scene:
+    """Commits of one partition, and their results."""
 
     def __init__(self) -> None:
         self.partition = Partition(TopicPartitionKey("orders", 0), None, 0, NO_OFFSET)
@@ -39,54 +39,70 @@ class Asked:
         self.done: list[HeadraceError | None] = []
         self.commits = Commits(partitions, self.ends.append)
 
-    def ask(self, last: int) -> list[Any]:
-        """Ask for a commit up to this offset, and return what was sent."""
+    def commit(self, last: int) -> list[Any]:
+        """Request a commit up to this offset, and return the rows that were sent."""
         self.commits.add(CommitRequest([Answers(self.partition, last, None)], None, self.done.extend))
         self.commits.commit_requests(cast(KafkaClient, self.client))
         return self.client.sent[-1]
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def scene() -> Scene:
+    return Scene()
 
 
-def test_a_commit_ends_with_its_answer(asked: Asked) -> None:
-    rows = asked.ask(9)
-    assert asked.commits.is_in_flight
-    assert asked.done == []
-    asked.commits.answered(None, rows)
-    assert asked.done == [None]
-    assert asked.partition.committed == 10
+def test_a_commit_ends_with_its_answer(scene: Scene) -> None:
+    rows = scene.commit(9)
+    assert scene.commits.is_in_flight
+    assert scene.done == []
+    scene.commits.answered(None, rows)
+    assert scene.done == [None]
+    assert scene.partition.committed == 10
 
 
-def test_a_commit_without_an_answer_ends_and_its_late_answer_confirms_no_later_one(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_without_an_answer_ends_and_its_late_answer_confirms_no_later_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.sources.kafka.commits.time", SimpleNamespace(monotonic=lambda: 100.0))
-    first = asked.ask(9)
-    asked.commits.check(100.0 + COMMIT_SECONDS - 1)
-    assert asked.done == []
-    asked.commits.check(100.0 + COMMIT_SECONDS)
-    assert isinstance(asked.done[0], StreamError)
-    assert [asked.commits.is_in_flight] == [False]
-    second = asked.ask(19)
-    asked.commits.answered(None, first)
-    assert asked.commits.is_in_flight
-    assert asked.partition.committed == NO_OFFSET
-    asked.commits.answered(None, second)
-    assert asked.done[1:] == [None]
-    assert asked.partition.committed == 20
+    first = scene.commit(9)
+    scene.commits.check(100.0 + COMMIT_SECONDS - 1)
+    assert scene.done == []
+    scene.commits.check(100.0 + COMMIT_SECONDS)
+    assert isinstance(scene.done[0], StreamError)
+    assert [scene.commits.is_in_flight] == [False]
+    second = scene.commit(19)
+    scene.commits.answered(None, first)
+    assert scene.commits.is_in_flight
+    assert scene.partition.committed == NO_OFFSET
+    scene.commits.answered(None, second)
+    assert scene.done[1:] == [None]
+    assert scene.partition.committed == 20
 
 
-def test_what_is_in_flight_is_committed_again_before_the_partitions_are_given_up(asked: Asked) -> None:
-    asked.ask(9)
-    rows = asked.ask(19)
+def test_what_is_in_flight_is_committed_again_before_the_partitions_are_given_up(scene: Scene) -> None:
+    scene.commit(9)
+    rows = scene.commit(19)
     assert [row.offset for row in rows] == [20]
-    asked.commits.answered(None, rows)
-    assert asked.done == [None, None]
+    scene.commits.answered(None, rows)
+    assert scene.done == [None, None]
 
 
-def test_the_end_of_the_reading_ends_what_is_in_flight(asked: Asked) -> None:
-    asked.ask(9)
+def test_a_commit_that_was_sent_before_its_partition_was_revoked_succeeds(scene: Scene) -> None:
+    rows = scene.commit(9)
+    scene.partition.is_assigned = False
+    scene.commits.answered(None, rows)
+    assert scene.done == [None]
+
+
+def test_answers_for_a_revoked_partition_are_not_committed(scene: Scene) -> None:
+    scene.partition.is_assigned = False
+    scene.commits.add(CommitRequest([Answers(scene.partition, 9, None)], None, scene.done.extend))
+    scene.commits.commit_requests(cast(KafkaClient, scene.client))
+    assert scene.client.sent == []
+    (error,) = scene.done
+    assert "is not assigned to this reader now" in str(error)
+
+
+def test_the_end_of_the_reading_ends_what_is_in_flight(scene: Scene) -> None:
+    scene.commit(9)
     error = StreamError("over")
-    asked.commits.reject_requests(error)
-    assert asked.done == [error]
+    scene.commits.reject_requests(error)
+    assert scene.done == [error]
