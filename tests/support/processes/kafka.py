@@ -58,8 +58,8 @@ class KafkaServer(BrokerServer):
 
     def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0, **fields: Any) -> None:
         """Send messages, and wait until the server has stored them."""
+        self._wait_for_partition(topic, partition)
         errors: list[Any] = []
-        until = time.monotonic() + SECONDS
 
         def delivered(error: Any, message: Any) -> None:
             del message
@@ -73,12 +73,18 @@ class KafkaServer(BrokerServer):
                     break
                 except BufferError:
                     self._producer.poll(0.1)
-                except self._library.KafkaException as error:  # the client does not know a new partition yet
-                    if error.args[0].name() != "_UNKNOWN_PARTITION" or time.monotonic() > until:
-                        raise
-                    self._producer.list_topics(topic, timeout=SECONDS)
         assert self._producer.flush(SECONDS) == 0
         assert not errors, errors[0]
+
+    def _wait_for_partition(self, topic: str, partition: int) -> None:
+        """Wait until the server lists the partition.
+
+        A producer that learns of a partition while it sends fails, or loses a message and reports it as delivered.
+        """
+        until = time.monotonic() + SECONDS
+        while partition not in self._producer.list_topics(topic, timeout=SECONDS).topics[topic].partitions:
+            assert time.monotonic() < until, f"the server does not list partition {partition} of {topic}"
+            time.sleep(0.02)
 
     def transaction(self, topic: str, values: Sequence[bytes], partition: int = 0, *, abort: bool = False) -> None:
         """Send messages in one transaction."""
@@ -125,7 +131,6 @@ class KafkaServer(BrokerServer):
         """Raise the number of partitions of a topic."""
         for future in self.admin.create_partitions([self._library.admin.NewPartitions(topic, total)]).values():
             future.result(SECONDS)
-        # A producer that learns of a partition while it sends may lose a message and report it as delivered.
         self._producer = self._new_producer()
 
     def _new_producer(self) -> Any:
