@@ -88,6 +88,11 @@ def all_of(deployment: Deployment, oracle: Oracle, names: tuple[str, ...], count
         assert numbers(deployment, name) == Counter(range(count)), name
 
 
+def failures_of_others(deployment: Deployment) -> list[tuple[str, str]]:
+    """Return the triggers that failed although their producer did nothing wrong, with their failures."""
+    return deployment.rows("SELECT name, failure FROM triggers WHERE failures > 0 AND name NOT LIKE 'bad%'")
+
+
 INNOCENT = ("watch", "good.watch", "good.trigger")
 BAD = ("bad.watch", "bad.trigger")
 
@@ -134,11 +139,6 @@ def test_a_producer_restarts_after_it_blocked_or_ended_its_process(
         assert children(triggerer.pid) == [runner], "the runner never ended"
         assert failures_of_others(deployment) == []
         assert triggerer.stop() == 0
-
-
-def failures_of_others(deployment: Deployment) -> list[tuple[str, str]]:
-    query = "SELECT name, failure FROM triggers WHERE failures > 0 AND name NOT LIKE 'bad%'"
-    return [(name, failure) for name, failure in deployment.rows(query)]
 
 
 def test_a_stuck_producer_is_reported_with_its_stack(tmp_path: Path, feeds: list[Feed]) -> None:

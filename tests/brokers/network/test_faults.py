@@ -143,7 +143,7 @@ async def test_a_stream_that_is_stopped_in_a_silent_network_leaves_nothing_behin
         await send(proxied, 0, 20)
         await first.advanced_up_to(20)
     await settled()
-    tasks, threads, descriptors = asyncio.all_tasks(), sources_threads(), count_descriptors()
+    tasks, threads, descriptors = asyncio.all_tasks(), threads_of_upstreams(), count_descriptors()
     async with resumed_reading(proxied.upstream) as run:
         await send(proxied, 20, 40)
         await run.advanced_up_to(20)
@@ -157,7 +157,7 @@ async def test_a_stream_that_is_stopped_in_a_silent_network_leaves_nothing_behin
     assert asyncio.all_tasks() == tasks
     if isinstance(proxied.upstream, Kafka):  # its consumer is left behind until the network speaks: the close waits for the coordinator
         proxied.proxy.calm()
-    await until(lambda: sources_threads() <= threads)
+    await until(lambda: threads_of_upstreams() <= threads)
     proxied.proxy.reset()
     await until(lambda: gc.collect() >= 0 and count_descriptors() <= descriptors)
     proxied.proxy.calm()
@@ -173,8 +173,8 @@ async def settled() -> None:
         await asyncio.sleep(0.2)
 
 
-def sources_threads() -> set[threading.Thread]:
-    """Return the threads of this process but those of the default executor, which starts them as calls overlap."""
+def threads_of_upstreams() -> set[threading.Thread]:
+    """Return the threads of this process without those of the default executor, which starts one when calls overlap."""
     return {thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_")}
 
 

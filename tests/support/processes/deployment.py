@@ -118,7 +118,7 @@ class Deployment:
 
     @classmethod
     def with_short_leases(cls, folder: Path) -> Self:
-        """Return a deployment in which a killed triggerer is replaced after SHORT_LEASE_SECONDS, not after the default of 30."""
+        """Return a deployment in which a killed triggerer is replaced after SHORT_LEASE_SECONDS."""
         return cls(folder, job_timeout=SHORT_LEASE_SECONDS)
 
     def __enter__(self) -> Self:

@@ -59,7 +59,7 @@ class ProducerProcesses:
         self._assigned: dict[int, TriggerProcess] = {}
         self._suspects: dict[int, None] = {}
         self._ending: dict[asyncio.Task[None], frozenset[int]] = {}
-        """The ends of processes, and the producers that were moved from each."""
+        """The tasks that end processes, each with the ids of the producers that leave the process."""
         self._closed = False
 
     @property
@@ -70,13 +70,10 @@ class ProducerProcesses:
         return None if worst is None else worst.model_copy(update={"trigger_id": None})
 
     async def begin(self, producer: RemoteProducer) -> TriggerProcess:
-        """Assign a process and a turn number to a producer; return the process.
-
-        Waits until the process from which the producer of this stream was moved has ended: two of them must not read at the same time.
-        """
+        """Assign a process and a turn number to a producer; return the process."""
         producer.trigger_id = self._id(producer.stream)
-        if left := [ending for ending, moved in self._ending.items() if producer.trigger_id in moved]:
-            await asyncio.wait(left)
+        if old := [ending for ending, leaving in self._ending.items() if producer.trigger_id in leaving]:
+            await asyncio.wait(old)
         producer.number = next(self._turns)
         process = self._assigned.get(producer.trigger_id)
         if process is None or process not in self._processes:

@@ -94,7 +94,7 @@ class Hosts(Protocol):
     async def begin(self, producer: RemoteProducer) -> Host:
         """Assign a process and a turn number to a producer; return the process.
 
-        Waits until the process from which the producer of this stream was moved has ended: two of them must not read at the same time.
+        If the stream's previous producer was moved out of a process, wait until that process has ended: it may still read the upstream.
         """
         ...
 

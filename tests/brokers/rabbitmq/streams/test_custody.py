@@ -53,8 +53,8 @@ def test_triggerers_killed_around_their_commits_repeat_no_event(deployment: Depl
     for _ in range(4):
         stream.send(numbers(sent, sent + 50))
         sent += 50
-        triggerer = deployment.triggerer(path)
         before = stream.offset()
+        triggerer = deployment.triggerer(path)
         until(lambda offset=before: stream.offset() not in (None, -1, offset), "a commit of this reader is stored")  # type: ignore[misc]
         triggerer.kill()
     deployment.triggerer(path)
