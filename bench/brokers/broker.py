@@ -18,7 +18,10 @@ VALUE_BYTES: Final = 295
 BATCH: Final = 500
 """Messages that a bare client reads and acknowledges at once, at most."""
 
-BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "postgresql", "sqs")
+FILL_BATCH: Final = 1_000
+"""Messages that a sender sends at once before a reader starts."""
+
+BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "rabbitmq_streams", "postgresql", "sqs", "pubsub")
 """The modules of `bench.brokers.servers`. Each has a class `Server`."""
 
 Send = Callable[[Sequence[int]], None]
@@ -71,9 +74,11 @@ class Broker(ABC):
     def drop(self, name: str) -> None:
         """Delete a source, which no reader has any more."""
 
-    @abstractmethod
     def fill(self, name: str, messages: int) -> None:
         """Send the messages with the numbers 0 to `messages`, before a reader starts."""
+        with self.sender(name) as send:
+            for numbers in chunks(messages, FILL_BATCH):
+                send(numbers)
 
     @abstractmethod
     def sender(self, name: str) -> AbstractContextManager[Send]:

@@ -5,7 +5,7 @@ source "$(dirname "$0")/common.sh"
 
 setup() {
   local folder; folder=$(install_folder pstest)
-  [ -x "$folder/pstest" ] && return
+  [ -x "$folder/pstest" ] && [ ! "$HERE/pstest/main.go" -nt "$folder/pstest" ] && return
   need_program go "Install Go 1.26 or newer."
   mkdir -p "$folder"
   (cd "$HERE/pstest" && GOFLAGS=-mod=readonly nice go build -p 2 -o "$folder/pstest.part" .)

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
-from bench.brokers.broker import BATCH, Advanced, Broker, Send, chunks, value
+from bench.brokers.broker import BATCH, Advanced, Broker, Send, value
 from nats.aio.client import Client
 
 from headrace import Nats
 from headrace.sources.nats.subjects import consumer_name
 
-UNCONFIRMED: Final = 1_000
 REQUESTED: Final = 4 * BATCH
 """Messages of a subject that the bare client has requested, so that more arrive while it acknowledges."""
 
@@ -45,11 +44,6 @@ class Server(Broker):
     def drop(self, name: str) -> None:
         with _connected(self.address) as (runner, client):
             runner.run(_api(client, f"STREAM.DELETE.{name}"))
-
-    def fill(self, name: str, messages: int) -> None:
-        with self.sender(name) as send:
-            for numbers in chunks(messages, UNCONFIRMED):
-                send(numbers)
 
     @contextmanager
     def sender(self, name: str) -> Iterator[Send]:

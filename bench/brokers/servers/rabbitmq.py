@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 import aiormq
-from bench.brokers.broker import BATCH, Advanced, Broker, Send, chunks, value
+from bench.brokers.broker import BATCH, Advanced, Broker, Send, value
 from pamqp.commands import Basic
 
 from headrace import RabbitMQ
 
-UNCONFIRMED: Final = 1_000
 ACK_MESSAGES: Final = 100
 """Messages of one acknowledgement of the bare client, at most. The prefetch covers several of them."""
 ACK_SECONDS: Final = 0.005
@@ -39,43 +38,37 @@ class Server(Broker):
 
     @property
     def connection(self) -> str:
-        return _url(self.address)
+        return url_of(self.address)
 
     def upstream(self, name: str) -> RabbitMQ:
         return RabbitMQ(name, connection="bench", prefetch=BATCH)
 
     def create(self, name: str) -> None:
         arguments = {"x-queue-type": "quorum", "x-delivery-limit": 1_000}
-        with _channel(self.address) as (runner, channel):
+        with channel_to(self.address) as (runner, channel):
             runner.run(channel.queue_declare(name, durable=True, arguments=arguments))
 
     def drop(self, name: str) -> None:
-        with _channel(self.address) as (runner, channel):
+        with channel_to(self.address) as (runner, channel):
             runner.run(channel.queue_delete(name))
-
-    def fill(self, name: str, messages: int) -> None:
-        with self.sender(name) as send:
-            for numbers in chunks(messages, UNCONFIRMED):
-                send(numbers)
 
     @contextmanager
     def sender(self, name: str) -> Iterator[Send]:
         async def send(channel: Any, numbers: Sequence[int]) -> None:
-            durable = Basic.Properties(delivery_mode=2)
-            await asyncio.gather(*(channel.basic_publish(value(number), routing_key=name, properties=durable) for number in numbers))
+            await publish(channel, ((number, name) for number in numbers))
             self._sent[name] = self._sent.get(name, 0) + len(numbers)
 
-        with _channel(self.address) as (runner, channel):
+        with channel_to(self.address) as (runner, channel):
             yield lambda numbers: runner.run(send(channel, numbers))
 
     @contextmanager
     def observer(self, name: str) -> Iterator[Advanced]:
-        with _channel(self.address) as (runner, channel):
+        with channel_to(self.address) as (runner, channel):
             yield lambda: [self._sent.get(name, 0) - _ready(runner, channel, name)]
 
     def is_settled(self, name: str) -> bool:
         time.sleep(REQUEUE_SECONDS)
-        with _channel(self.address) as (runner, channel):
+        with channel_to(self.address) as (runner, channel):
             return _ready(runner, channel, name) == 0
 
     @staticmethod
@@ -84,7 +77,7 @@ class Server(Broker):
 
 
 async def _read(address: str, name: str) -> None:
-    connection = await aiormq.connect(_url(address))
+    connection = await aiormq.connect(url_of(address))
     channel = await connection.channel()
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     await channel.basic_qos(prefetch_count=BATCH)
@@ -100,17 +93,31 @@ async def _read(address: str, name: str) -> None:
         await channel.basic_ack(last.delivery.delivery_tag, multiple=True)
 
 
+async def publish(channel: Any, messages: Iterable[tuple[int, str]]) -> None:
+    """Send the messages with these numbers to these queues, and wait until the server has them on disk."""
+    durable = Basic.Properties(delivery_mode=2)
+    confirmations = (channel.basic_publish(value(number), routing_key=queue, properties=durable, wait=False) for number, queue in messages)
+    await asyncio.gather(*confirmations)
+
+
 def _ready(runner: asyncio.Runner, channel: Any, name: str) -> int:
     return int(runner.run(channel.queue_declare(name, passive=True)).message_count or 0)
 
 
 @contextmanager
-def _channel(address: str) -> Iterator[tuple[asyncio.Runner, Any]]:
+def channel_to(address: str) -> Iterator[tuple[asyncio.Runner, Any]]:
+    """Connect as `connection_to` does, and open a channel."""
+    with connection_to(address) as (runner, connection):
+        yield runner, runner.run(connection.channel())
+
+
+@contextmanager
+def connection_to(address: str) -> Iterator[tuple[asyncio.Runner, Any]]:
     """Connect in a loop of its own, which runs during each call only. So there are no heartbeats."""
     with asyncio.Runner() as runner:
-        connection = runner.run(_connect(f"{_url(address)}?heartbeat=0"))
+        connection = runner.run(_connect(f"{url_of(address)}?heartbeat=0"))
         try:
-            yield runner, runner.run(connection.channel())
+            yield runner, connection
         finally:
             runner.run(connection.close())
 
@@ -119,5 +126,5 @@ async def _connect(url: str) -> Any:
     return await aiormq.connect(url)
 
 
-def _url(address: str) -> str:
+def url_of(address: str) -> str:
     return f"amqp://guest:guest@{address}/"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import redis
-from bench.brokers.broker import BATCH, Advanced, Broker, Send, chunks, value
+from bench.brokers.broker import BATCH, Advanced, Broker, Send, value
 from redis.exceptions import ResponseError
 
 from headrace import RedisStreams
@@ -39,10 +39,6 @@ class Server(Broker):
 
     def drop(self, name: str) -> None:
         self._client.delete(*_keys(name))
-
-    def fill(self, name: str, messages: int) -> None:
-        for numbers in chunks(messages, 2_000):
-            self._send(name, numbers)
 
     @contextmanager
     def sender(self, name: str) -> Iterator[Send]:

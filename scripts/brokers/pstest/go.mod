@@ -2,7 +2,11 @@ module headrace/pstest
 
 go 1.26.0
 
-require cloud.google.com/go/pubsub/v2 v2.0.0
+require (
+	cloud.google.com/go/pubsub/v2 v2.0.0
+	google.golang.org/grpc v1.72.0
+	google.golang.org/protobuf v1.36.6
+)
 
 require (
 	cloud.google.com/go v0.121.1 // indirect
@@ -32,6 +36,4 @@ require (
 	google.golang.org/api v0.233.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20250425173222-7b384671a197 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20250505200425-f936aa4a68b2 // indirect
-	google.golang.org/grpc v1.72.0 // indirect
-	google.golang.org/protobuf v1.36.6 // indirect
 )
