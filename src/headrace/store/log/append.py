@@ -30,13 +30,13 @@ from headrace.store.custody.receipts import ReceiptBatch, record
 from headrace.store.custody.spills import Spills
 from headrace.store.db.meta import HEAD, last_pruned_seq
 from headrace.store.dead_letters.dead_letters import DeadLetterInserts
-from headrace.store.dialects.statements import BulkInsert, in_list, rows_among
+from headrace.store.dialects.statements import BulkInsert, DriverStatement, in_list, rows_among
 from headrace.store.dialects.validity import INT64, is_valid_event, is_valid_receipt
 from headrace.store.log.conflicts import count_conflicts
 from headrace.store.redeliveries import record_late_firings
 from headrace.store.tables.base import meta
 from headrace.store.tables.control import jobs, triggers
-from headrace.store.tables.log import events, firings, pruned_event_keys
+from headrace.store.tables.log import events, firings
 from headrace.store.task_runs.deliveries import Delivery, RunDeliveries
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem, ItemStatus, ReceiptStatus
 from headrace.wire.event_schema import EVENT_COLUMNS
@@ -56,8 +56,8 @@ _running = select(jobs.c.id).where(jobs.c.state == "running", in_list(jobs.c.id,
 _leases = select(triggers.c.id, triggers.c.job_id, triggers.c.revoked_job_id, triggers.c.epoch, triggers.c.run_id).where(
     in_list(triggers.c.id, "ids")
 )
-_known = select(events.c.key, events.c.seq).where(in_list(events.c.key, "keys"))
-_pruned_event_keys = select(pruned_event_keys.c.key, pruned_event_keys.c.seq).where(in_list(pruned_event_keys.c.key, "keys"))
+_known = DriverStatement("SELECT key, seq FROM events WHERE key IN :keys", keys="bytea")
+_pruned_event_keys = DriverStatement("SELECT key, seq FROM pruned_event_keys WHERE key IN :keys", keys="bytea")
 _fired = select(firings.c.seq, firings.c.trigger_id).where(in_list(firings.c.seq, "seqs"))
 _head = select(meta.c.value).where(meta.c.name == HEAD)
 _move_head = update(meta).where(meta.c.name == HEAD).values(value=bindparam("head"))
@@ -219,13 +219,13 @@ def _lookup(connection: Connection, batches: Sequence[PreparedBatch]) -> tuple[d
     keys = list({key for prepared in batches for key in (*prepared.keys, *prepared.leaders) if key is not None})
     seqs_by_key: dict[bytes, int] = {}
     for start in range(0, len(keys), MAX_PARAMETERS):
-        seqs_by_key.update((row[0], row[1]) for row in connection.execute(_known, {"keys": keys[start : start + MAX_PARAMETERS]}))
+        seqs_by_key.update((row[0], row[1]) for row in _known(connection, keys=keys[start : start + MAX_PARAMETERS]).all())
     pruned: dict[bytes, int] = {}
     if last_pruned_seq(connection):
         others = [key for key in keys if key not in seqs_by_key]
         for start in range(0, len(others), MAX_PARAMETERS):
             page = others[start : start + MAX_PARAMETERS]
-            pruned.update((row[0], row[1]) for row in connection.execute(_pruned_event_keys, {"keys": page}))
+            pruned.update((row[0], row[1]) for row in _pruned_event_keys(connection, keys=page).all())
     return seqs_by_key | pruned, set(pruned.values())
 
 
