@@ -1,0 +1,18 @@
+"""The pace of the garbage collector in processes through which messages pass."""
+
+from __future__ import annotations
+
+import gc
+from typing import Final
+
+YOUNG_OBJECTS: Final = 10_000
+
+
+def collect_less_often() -> None:
+    """Collect young objects after YOUNG_OBJECTS new ones, not after the default number, which is 700 in Python 3.11.
+
+    A message is several objects that are freed together, without a cycle. With the default, they are visited while they wait for their
+    batch, which takes 8 % of a runner's processor time and 7 % of an API server's. Older generations are collected after ten collections
+    of the next younger one.
+    """
+    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
