@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import structlog
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from headrace.core.matching.envelope import Envelope, EventFields
 from headrace.core.values.text import cut_lines, describe_error, describe_text
@@ -24,8 +24,7 @@ MarkRejected = Callable[[int], None]
 OnStreamEnded = Callable[[str, Sequence[int], Exception], None]
 OnFilterFailed = Callable[[str, int, Exception], None]
 
-_ITEM_FIELDS: Final = (*EventFields._fields, *EventOrigin._fields, "payload", "firings")
-_validate_item: Final = TypeAdapter(EventItem).validator.validate_python
+_validate_item: Final = EventItem.__pydantic_validator__.validate_python
 
 
 class OutboxSink:
@@ -139,5 +138,22 @@ def extract_event(
 
 def event_item(fields: EventFields, payload: str, trigger_ids: Sequence[int], origin: EventOrigin) -> EventItem:
     """Return the wire form of one event. Raises pydantic's `ValidationError` if a field is too long."""
-    item: EventItem = _validate_item(dict(zip(_ITEM_FIELDS, (*fields, *origin, payload, list(trigger_ids)), strict=True)))
+    id, source, kind, subject, occurred, follows = fields
+    stream, lane, position, trace = origin
+    item: EventItem = _validate_item(
+        {
+            "id": id,
+            "source": source,
+            "type": kind,
+            "subject": subject,
+            "occurred": occurred,
+            "follows": follows,
+            "trace": trace,
+            "payload": payload,
+            "stream": stream,
+            "lane": lane,
+            "position": position,
+            "firings": list(trigger_ids),
+        }
+    )
     return item
