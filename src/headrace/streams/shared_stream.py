@@ -40,7 +40,7 @@ from headrace.streams.upstream.producer_factory import Making, create_before
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import stream_name
 from headrace.triggers.stream_log import StreamLog
-from headrace.triggers.upstream import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer, name_connection
 
 log = structlog.get_logger(__name__)
 
@@ -265,6 +265,7 @@ class SharedStream:
         if self._ended:
             return
         self._ended = self._poll.is_over = True
+        name_connection(error, self.producer)
         self._grace.begin()
         self._over.set_result(None)
         self.flow_control.notify()

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.core.values.text import clean_text, describe_text, describe_traceback, type_name
+from headrace.core.values.text import clean_text, describe_text, describe_traceback, hint_of, type_name
 from headrace.errors import StreamEnded
 from headrace.triggers.masking import mask
 
@@ -15,7 +15,10 @@ MAX_TYPE_CHARS: Final = 200
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """The class, message and traceback of an error. `is_final`: a producer raised `StreamEnded`, so that a repetition cannot succeed."""
+    """The class, the message with the hint, and the traceback of an error.
+
+    `is_final`: a producer raised `StreamEnded`, so that a repetition cannot succeed.
+    """
 
     type: str
     message: str
@@ -30,4 +33,4 @@ def failure(error: BaseException, *, with_traceback: bool = True) -> Failure:
     """
     kind = clean_text(type_name(error))[:MAX_TYPE_CHARS]
     lines = [line for entry in (describe_traceback(error) if with_traceback else ()) for line in mask(entry).splitlines()]
-    return Failure(kind, mask(describe_text(error)), lines[-MAX_TRACEBACK_LINES:], isinstance(error, StreamEnded))
+    return Failure(kind, mask(describe_text(error) + hint_of(error)), lines[-MAX_TRACEBACK_LINES:], isinstance(error, StreamEnded))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from importlib import import_module
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.errors import ProjectError
+from headrace.errors import HeadraceError, ProjectError
 from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST, OURS
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 FOLDER_STREAM: Final = "directory:"
 """Prefix of the stream keys of folders. The folder and a pattern for names follow."""
+_NAMED: Final = re.compile(r"The connection is '|headrace connections set \S")
+"""A part of a hint that names a connection."""
 
 
 class SharedStreamProducer(ABC):
@@ -196,6 +199,19 @@ class DescribedUpstream(Upstream):
 def is_builtin(classpath: str) -> bool:
     """Return whether a class path is in Headrace."""
     return classpath.startswith(f"{OURS}.")
+
+
+def name_connection(error: BaseException | None, producer: SharedStreamProducer | None) -> None:
+    """Name the connection of a built-in upstream in the hint of an error, or of its cause, if the hint says to correct the connection."""
+    upstream = None if producer is None else producer.upstream
+    if upstream is None or not is_builtin(f"{type(upstream).__module__}.{type(upstream).__qualname__}"):
+        return
+    name = upstream.serialize()[1].get("connection")
+    while error is not None and not (isinstance(error, HeadraceError) and error.hint):
+        error = error.__cause__
+    hint = None if error is None else error.hint
+    if error is not None and name is not None and hint is not None and "connection" in hint and not _NAMED.search(hint):
+        error.hint = f"{hint} The connection is {name!r}."
 
 
 def describe_upstream(upstream: Upstream) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import structlog
 
 from headrace.core.ledger.ledger import Ledger
 from headrace.core.ledger.obligations import Subscriber
-from headrace.core.values.text import describe_error, describe_value
-from headrace.errors import StreamEnded, StreamError, SubscriberOverflow
+from headrace.core.values.text import describe_error, describe_text, describe_value
+from headrace.errors import HeadraceError, StreamEnded, StreamError, SubscriberOverflow
 from headrace.streams.fan_out import FanOut, UnknownLane
 from headrace.streams.limits.close_grace import POLL_SHARE, CloseDeadline, is_cancelled
 from headrace.streams.limits.flow_control import FlowControl
@@ -155,11 +155,16 @@ class Poll:
 
 
 def presentable(error: BaseException) -> Exception:
-    """Return the error if it is an `Exception` with a printable text, else a `StreamError` that describes it."""
+    """Return the error if it is an `Exception` with a printable text, else one with its description.
+
+    The text of an error of Headrace may be long or have a secret, which is cut or masked. Its class and its hint stay.
+    """
     described = describe_error(error)
     try:
         if isinstance(error, Exception) and str(error) in described:
             return error
     except BaseException:  # its `str` raises
         log.debug("An error has no text", error=described)
+    if isinstance(error, HeadraceError) and type(error).__module__ == HeadraceError.__module__:
+        return type(error)(describe_text(error), hint=error.hint)
     return StreamError(f"The upstream raised {described}")

@@ -44,7 +44,7 @@ from headrace.triggerer.ipc.trigger_messages import Step
 from headrace.triggerer.user_process.loader import import_trigger
 from headrace.triggers.base import BaseEventTrigger, has_acks
 from headrace.triggers.masking import mask
-from headrace.triggers.upstream import SharedStreamProducer
+from headrace.triggers.upstream import SharedStreamProducer, name_connection
 
 MAX_AHEAD_EVENTS: Final = 512
 """Raw events that a producer may read ahead of the runner."""
@@ -177,7 +177,9 @@ class HostedProducer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # a producer may raise anything, including SystemExit
-            return failure(presentable(error))
+            presented = presentable(error)
+            name_connection(presented, self._producer)
+            return failure(presented)
         return None
 
     def _create_producer(self) -> SharedStreamProducer:
