@@ -17,6 +17,7 @@ from headrace.sources.objects.location import Selection, StoredObject
 from headrace.sources.objects.notified import Parser
 from headrace.sources.objects.tracker import TrackedObject, Tracker
 from headrace.triggers.raw_event import Message
+from headrace.triggers.upstream import name_connection
 
 PROBLEM: Final = "notifications"
 _ANSWERED: Final = AdvanceOutcome(0, 0)
@@ -41,7 +42,8 @@ class Notifications:
 
     async def next(self) -> TrackedObject:
         """Wait for the notification of a new object."""
-        async for message, part in self._stream:
+        while True:
+            message, part = await self._receive()
             try:
                 stored = await self._object(message)
             except MalformedEvent as error:
@@ -55,7 +57,14 @@ class Notifications:
                 self._answer_soon([part], _ANSWERED)
             if tracked is not None:
                 return tracked
-        raise AssertionError
+
+    async def _receive(self) -> tuple[Message, Part]:
+        """Return the next message. An error names the connection of the queue, which may be another one than that of the bucket."""
+        try:
+            return await anext(self._stream)
+        except HeadraceError as error:
+            name_connection(error, self._producer)
+            raise
 
     async def delete(self, parts: Sequence[Part]) -> None:
         """Delete the notifications of finished objects. Raises as `LeaseProducer.advance` does."""

@@ -11,7 +11,7 @@ import structlog
 
 from headrace.core.connection import Connection
 from headrace.core.ledger.outcome import AdvanceItem
-from headrace.errors import HeadraceError, StreamError, UpstreamFenced
+from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.decoding import decode_again
 from headrace.sources.group_commit import GroupCommit
@@ -123,6 +123,8 @@ class ObjectProducer(SharedStreamProducer):
             except UpstreamFenced:
                 raise
             except HeadraceError as error:
+                if isinstance(error, UpstreamError):  # of this object, or of all: a stream without listings would not notice
+                    await opened.state.check_access()
                 opened.lines.fail(tracked, error)
 
     async def _open(self) -> _Opened:

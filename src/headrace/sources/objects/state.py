@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 
@@ -118,6 +119,11 @@ class State:
         self.opened = dict(self._open)
         await self.commit(None if stream_log is None else stream_log.mark)
         await self._remove_orphans()
+
+    async def check_access(self) -> None:
+        """Check that the state can still be read. Raises `UpstreamError` if the service refuses the credentials, whatever they request."""
+        with suppress(Missing, StreamError):
+            await self._bucket.get(self._path)
 
     async def _load(self, head: Head) -> None:
         for name in self._segments:
