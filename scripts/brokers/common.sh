@@ -27,12 +27,17 @@ need_program() {                                     # need_program PROGRAM HINT
   exit 3
 }
 
-free_port() {
+free_port() {                                        # one below those that the kernel gives to whoever connects: it could take them first
   python3 - <<'P'
-import socket
-with socket.socket() as one:
-    one.bind(("127.0.0.1", 0))
-    print(one.getsockname()[1])
+import random, socket
+while True:
+    try:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 32_000)))
+            print(one.getsockname()[1])
+            break
+    except OSError:
+        pass
 P
 }
 

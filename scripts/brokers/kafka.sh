@@ -27,7 +27,8 @@ start() {
   local port controller folder
   need_program "${JAVA:-java}" "Install Java 17 or newer."
   [ -d "$(install_folder "kafka-$KAFKA_VERSION")/jars" ] || { echo "error: Kafka $KAFKA_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
-  folder=$(data_folder kafka); port=$(choose_port "$folder" "${1:-}"); controller=$(free_port)
+  folder=$(data_folder kafka); port=$(choose_port "$folder" "${1:-}"); controller=$port
+  while [ "$controller" = "$port" ]; do controller=$(free_port); done
   cat >"$folder/server.properties" <<P
 process.roles=broker,controller
 node.id=1
