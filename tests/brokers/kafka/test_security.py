@@ -20,9 +20,8 @@ from headrace.sources.peeks.peek import PeekRequest, peek_upstream
 from headrace.testing.contract.reading import reading
 from support.processes.certificates import Authority
 from support.processes.execution_api import serving
-from support.processes.kafka import require
 from support.processes.ports import free_port
-from support.processes.secure_kafka import SCRAM_USER, SecureKafkaServer
+from support.processes.secure_kafka import SCRAM_USER, SecureKafkaServer, shared
 from support.processes.token_endpoint import TokenEndpoint
 from support.sources.reading import numbers, until
 from support.sources.secure_kafka import KEY_PASSWORD, MECHANISMS, Mechanism, SecureTopic, changed, secure_connection
@@ -30,12 +29,9 @@ from support.sources.secure_kafka import KEY_PASSWORD, MECHANISMS, Mechanism, Se
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kafka-security")]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[SecureKafkaServer]:
-    require("kafka")
-    server = SecureKafkaServer()
-    yield server
-    server.close()
+@pytest.fixture
+def server() -> SecureKafkaServer:
+    return shared()
 
 
 @pytest.fixture

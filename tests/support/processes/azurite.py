@@ -8,7 +8,7 @@ import hmac
 import secrets
 import shutil
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from functools import cache
@@ -68,9 +68,22 @@ class Azurite(BrokerServer):
         """Return a SAS token of the account for an hour. `resources`: service (s), containers (c) and objects (o)."""
         until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
         signed = [ACCOUNT, permissions, "bq", resources, "", until, "", "https", API_VERSION, "", ""]
-        signature = base64.b64encode(hmac.new(base64.b64decode(KEY), "\n".join(signed).encode(), sha256).digest()).decode()
-        fields = {"sv": API_VERSION, "ss": "bq", "srt": resources, "sp": permissions, "se": until, "spr": "https", "sig": signature}
+        fields = {"sv": API_VERSION, "ss": "bq", "srt": resources, "sp": permissions, "se": until, "spr": "https"}
+        fields["sig"] = _signature(signed)
         return urlencode(fields, quote_via=quote)
+
+    def set_policy(self, bucket: str, policy: str) -> None:
+        """Give a container one access policy. Signatures of another one are no longer valid."""
+        until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        rights = f"<AccessPolicy><Expiry>{until}</Expiry><Permission>rwdlac</Permission></AccessPolicy>"
+        body = f"<SignedIdentifiers><SignedIdentifier><Id>{policy}</Id>{rights}</SignedIdentifier></SignedIdentifiers>".encode()
+        self.send("PUT", f"/{bucket}", {"restype": "container", "comp": "acl"}, body=body)
+
+    @staticmethod
+    def policy_access(bucket: str, policy: str) -> str:
+        """Return a SAS token of an access policy of a container."""
+        signed = ["", "", "", f"/blob/{ACCOUNT}/{bucket}", policy, "", "", API_VERSION, "c", "", "", "", "", "", "", ""]
+        return urlencode({"sv": API_VERSION, "sr": "c", "si": policy, "sig": _signature(signed)}, quote_via=quote)
 
     def kill(self) -> None:
         """End it in order: with SIGKILL, it would lose what it has confirmed in the last seconds."""
@@ -145,6 +158,11 @@ class Azurite(BrokerServer):
 
     def _verify(self) -> ssl.SSLContext | bool:
         return True if self._authority is None else ssl.create_default_context(cafile=str(self._authority.certificate))
+
+
+def _signature(fields: Sequence[str]) -> str:
+    """Return the signature of the fields of a SAS token."""
+    return base64.b64encode(hmac.new(base64.b64decode(KEY), "\n".join(fields).encode(), sha256).digest()).decode()
 
 
 def require() -> None:

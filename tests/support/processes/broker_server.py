@@ -52,8 +52,10 @@ class BrokerServer:
         self._guard.stdin.close()
         self._guard.wait(self.close_seconds)
 
-    def _run(self, command: str) -> str:
-        completed = subprocess.run([self._script, command], env=self._environment, capture_output=True, text=True, timeout=120, check=False)
+    def _run(self, *command: str) -> str:
+        completed = subprocess.run(
+            [self._script, *command], env=self._environment, capture_output=True, text=True, timeout=120, check=False
+        )
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
+import os
 import secrets
 import shutil
+import signal
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import cache
@@ -44,6 +46,14 @@ class NatsServer(BrokerServer):
     def kill(self) -> None:
         super().kill()
         self.call(self._client.close())
+
+    def reload(self, extra: str) -> None:
+        """Replace the further lines of its configuration while it runs."""
+        folder = self._folder / "nats-0"
+        configuration = folder / "nats.conf"
+        configuration.write_text(configuration.read_text().replace(self._environment["NATS_EXTRA"], extra))
+        self._environment["NATS_EXTRA"] = extra
+        os.kill(int((folder / "pid").read_text()), signal.SIGHUP)
 
     def close(self) -> None:
         self.is_closed = True

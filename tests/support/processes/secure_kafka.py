@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from support.processes.broker_server import SECONDS
 from support.processes.certificates import Authority
-from support.processes.kafka import KafkaServer
+from support.processes.kafka import KafkaServer, require
 from support.processes.ports import free_port
 from support.processes.token_endpoint import TokenEndpoint
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 PLAIN_USER = "plain"
 SCRAM_USER = "scram"
+SESSION_MS = 2_000
 
 
 class SecureKafkaServer(KafkaServer):
@@ -27,6 +30,7 @@ class SecureKafkaServer(KafkaServer):
     | OAUTH | SASL_SSL with OAUTHBEARER: signed tokens of `tokens` |
     | EXPIRED | SSL with an expired certificate |
     | ELSEWHERE | SSL with a certificate for another host |
+    | SHORT | SASL_SSL with SCRAM-SHA-512, where a client authenticates again after SESSION_MS |
 
     A session of OAUTH ends with its token.
     """
@@ -42,7 +46,7 @@ class SecureKafkaServer(KafkaServer):
         self.tokens = TokenEndpoint(server.with_suffix(".chain"))
         keys = self.certificates / "keys.json"
         self.tokens.write_keys(keys)
-        self._ports = {name: free_port() for name in ("SASL", "MUTUAL", "OAUTH", "EXPIRED", "ELSEWHERE")}
+        self._ports = {name: free_port() for name in ("SASL", "MUTUAL", "OAUTH", "EXPIRED", "ELSEWHERE", "SHORT")}
         properties = folder / "security.properties"
         properties.write_text(self._properties(keys))
         settings = {
@@ -61,18 +65,18 @@ class SecureKafkaServer(KafkaServer):
         self.tokens.close()
         super().close()
 
-    def set_scram_password(self, password: str) -> None:
-        """Set the password of SCRAM_USER; create the user if there is none."""
+    def set_scram_password(self, password: str, user: str = SCRAM_USER) -> None:
+        """Set the password of a user; create the user if there is none."""
         admin = self._library.admin
         scram = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_512, 4096)
-        change = admin.UserScramCredentialUpsertion(SCRAM_USER, scram, password.encode())
+        change = admin.UserScramCredentialUpsertion(user, scram, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
             future.result(SECONDS)
 
     def _properties(self, keys: Path) -> str:
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
-        protocols = {"SASL": "SASL_SSL", "MUTUAL": "SSL", "OAUTH": "SASL_SSL", "EXPIRED": "SSL", "ELSEWHERE": "SSL"}
+        protocols = {"SASL": "SASL_SSL", "MUTUAL": "SSL", "OAUTH": "SASL_SSL", "EXPIRED": "SSL", "ELSEWHERE": "SSL", "SHORT": "SASL_SSL"}
         lines = {
             "listener.security.protocol.map": ",".join(
                 f"{name}:{protocol}" for name, protocol in ({"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | protocols).items()
@@ -80,6 +84,9 @@ class SecureKafkaServer(KafkaServer):
             "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
             "listener.name.sasl.plain.sasl.jaas.config": f'{plain} required user_{PLAIN_USER}="{self.password}";',
             "listener.name.sasl.scram-sha-512.sasl.jaas.config": f"{scram} required;",
+            "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.short.scram-sha-512.sasl.jaas.config": f"{scram} required;",
+            "listener.name.short.scram-sha-512.connections.max.reauth.ms": str(SESSION_MS),
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
             "listener.name.oauth.oauthbearer.sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
@@ -99,3 +106,12 @@ class SecureKafkaServer(KafkaServer):
                 f"{prefix}.truststore.location": str(self.authority.certificate),
             }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+@cache
+def shared() -> SecureKafkaServer:
+    """Return the server that all tests of this process share. Skip the test where it is not installed."""
+    require("kafka")
+    server = SecureKafkaServer()
+    atexit.register(server.close)
+    return server

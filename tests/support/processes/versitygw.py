@@ -37,6 +37,10 @@ class VersityGateway(BrokerServer):
         """The value of a connection to this server."""
         return f"s3://test:testtest@{self.address}?region=us-east-1&scheme=http"
 
+    def set_account(self, access: str, secret: str) -> None:
+        """Create an account that may use all buckets, or set its secret."""
+        self._run("account", access, secret)
+
     def close(self) -> None:
         self.client.close()
         super().close()

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple, cast
 
 from headrace.core.ledger.outcome import AdvanceItem
+from headrace.core.values.text import hint_of
 from headrace.errors import StreamError
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
@@ -15,7 +16,6 @@ from headrace.triggers.event import TriggerEvent
 from headrace.triggers.upstream import SharedStreamProducer, Upstream
 from support.sources.reading import until
 
-KEY = "upstream"
 REOPEN_SECONDS = 0.1
 
 
@@ -94,11 +94,14 @@ class ObservedProducer(SharedStreamProducer):
 class Accepts(BaseEventTrigger):
     """A trigger that fires on each raw event."""
 
+    def __init__(self, key: str) -> None:
+        self._key = key
+
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return "support.sources.resumed_reading.Accepts", {}
+        return "support.sources.resumed_reading.Accepts", {"key": self._key}
 
     def shared_stream_key(self) -> str:
-        return KEY
+        return self._key
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
@@ -121,6 +124,7 @@ class ResumedReading:
         self.advanced: set[int] = set()
         self.faults: list[str] = []
         self.ends: list[str] = []
+        """The errors with which streams ended, as `headrace status` shows them."""
         self.errors: list[str] = []
         """What the producers reported with `get_errors`, each once."""
         self.is_storing = asyncio.Event()
@@ -128,13 +132,14 @@ class ResumedReading:
         self.disturb_advance: Callable[[Callable[[], Any]], Any] | None = None
         """What the next call of `advance` awaits instead. It gets the call."""
         self._upstream = upstream
+        self._key = upstream.stream_key()
         self._producer: SharedStreamProducer | None = None
         self._manager = SharedStreamManager(make_producer=lambda key, opener: self._make())
 
     @property
     def left_behind(self) -> int:
         """The number of tasks of producers that did not end when they were closed."""
-        return self._manager.statistics(KEY).left_behind
+        return self._manager.statistics(self._key).left_behind
 
     def found(self) -> str | None:
         """Return the last error of the stream or the producer, or None."""
@@ -154,17 +159,17 @@ class ResumedReading:
     async def run(self) -> None:
         """Read until it is cancelled."""
         while True:
-            trigger = Accepts()
+            trigger = Accepts(self._key)
             try:
-                stream = self._manager.subscribe(trigger_id=1, trigger=trigger, key=KEY)
+                stream = self._manager.subscribe(trigger_id=1, trigger=trigger, key=self._key)
                 async for event in trigger.filter_shared_stream(stream):
                     await self.is_storing.wait()
                     self.stored.append(int(event.payload.value["n"]))
-                    seq = self._manager.bind_pending_event(trigger_id=1, key=KEY)
+                    seq = self._manager.bind_pending_event(trigger_id=1, key=self._key)
                     if seq is not None:
                         self._manager.confirm_persisted([seq])
             except StreamError as error:
-                self.ends.append(str(error))
+                self.ends.append(f"{error}{hint_of(error)}")
             await asyncio.sleep(REOPEN_SECONDS)
 
     async def stop(self) -> None:

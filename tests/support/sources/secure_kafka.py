@@ -61,12 +61,12 @@ class SecureTopic:
     def __init__(self, server: SecureKafkaServer) -> None:
         self.server = server
         self.name = server.create_topic()
-        self._connection = f"kafka_{secrets.token_hex(4)}"
+        self.connection = f"kafka_{secrets.token_hex(4)}"
 
     def upstream(self, connection: Connection, **arguments: Any) -> Kafka:
         """Return an upstream that uses the connection."""
-        os.environ[connection_variable(self._connection)] = connection.url
-        return Kafka(self.name, connection=self._connection, group=self.name, **arguments)
+        os.environ[connection_variable(self.connection)] = connection.url
+        return Kafka(self.name, connection=self.connection, group=self.name, **arguments)
 
     def producer(self, connection: Connection, **arguments: Any) -> KafkaProducer:
         """Return a new producer that uses the connection."""
@@ -78,4 +78,4 @@ class SecureTopic:
 
     def close(self) -> None:
         """Drop the connection."""
-        os.environ.pop(connection_variable(self._connection), None)
+        os.environ.pop(connection_variable(self.connection), None)

@@ -22,7 +22,7 @@ from headrace.sources.connections import rest_client
 API_VERSION: Final = "2023-11-03"
 
 _CREDENTIALS: Final = "Correct the credentials of the connection, and check the clock of this machine."
-_ACCESS: Final = "Does a rule of the network refuse this machine? Do the SAS token or the key allow this request?"
+_ACCESS: Final = "Does a rule of the network refuse this machine? Do the SAS token or the key of the connection still allow this request?"
 REJECTED: Final[Mapping[str, str]] = {
     "AuthenticationFailed": _CREDENTIALS,
     "InvalidAuthenticationInfo": _CREDENTIALS,
