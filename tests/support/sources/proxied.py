@@ -29,6 +29,7 @@ from support.sources.sqs import SqsQueue
 class Proxied(NamedTuple):
     """An upstream behind a proxy. `ordered`: it has one lane, which has the messages in the order in which they were sent."""
 
+    server: Any
     upstream: Upstream
     send: Callable[[Sequence[bytes]], object]
     proxy: Proxy
@@ -68,11 +69,13 @@ KAFKA_SHORT: Final = {
 }
 
 
-def _kafka(*, short: bool) -> Proxied:
+def _kafka(*, short: bool, server: KafkaServer | None = None) -> Proxied:
+    """The server is its own: only that one tells its clients the address of the proxy."""
+    assert server is None
     server, proxy = _proxied_kafka()
     topic = KafkaTopic(server)
     topic.set_connection(proxy.address, **(KAFKA_SHORT if short else {}))
-    return Proxied(topic.upstream(), topic.send, proxy, True, topic.close)
+    return Proxied(server, topic.upstream(), topic.send, proxy, True, topic.close)
 
 
 def _through(connection: str, address: str) -> Proxy:
@@ -91,33 +94,33 @@ def _proxied(source: Any, address: str, upstream: Upstream, send: Callable[[Sequ
         proxy.close()
         source.close()
 
-    return Proxied(upstream, send, proxy, ordered, close)
+    return Proxied(source.server, upstream, send, proxy, ordered, close)
 
 
-def _sqs(*, short: bool) -> Proxied:
-    queue = SqsQueue(elasticmq.shared())
+def _sqs(*, short: bool, server: Any = None) -> Proxied:
+    queue = SqsQueue(server or elasticmq.shared())
     return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=False)
 
 
-def _nats(*, short: bool) -> Proxied:
-    stream = NatsStream(nats.shared("go"))
+def _nats(*, short: bool, server: Any = None) -> Proxied:
+    stream = NatsStream(server or nats.shared("go"))
     return _proxied(stream, stream.server.address, stream.upstream(), stream.send, ordered=True)
 
 
-def _redis(*, short: bool) -> Proxied:
-    stream = RedisStream(redis.shared())
+def _redis(*, short: bool, server: Any = None) -> Proxied:
+    stream = RedisStream(server or redis.shared())
     return _proxied(stream, stream.server.address, stream.upstream(lease=4), stream.send, ordered=True)
 
 
-def _rabbitmq(*, short: bool) -> Proxied:
-    queue = RabbitQueue(rabbitmq.shared())
+def _rabbitmq(*, short: bool, server: Any = None) -> Proxied:
+    queue = RabbitQueue(server or rabbitmq.shared())
     if short:
         queue.set_connection(f"amqp://guest:guest@{queue.server.address}/?heartbeat=1")
     return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=True)
 
 
-def _postgres(*, short: bool) -> Proxied:
-    table = OutboxTable(postgres.shared())
+def _postgres(*, short: bool, server: Any = None) -> Proxied:
+    table = OutboxTable(server or postgres.shared())
     return _proxied(table, f"127.0.0.1:{table.server.port}", table.upstream(), table.send, ordered=True)
 
 
@@ -126,8 +129,8 @@ def _pubsub(*, short: bool) -> Proxied:
     return _proxied(subscription, pubsub.shared().address, subscription.upstream(), subscription.send, ordered=False)
 
 
-def _objects(*, short: bool) -> Proxied:
-    bucket = TestBucket(versitygw.shared())
+def _objects(*, short: bool, server: Any = None) -> Proxied:
+    bucket = TestBucket(server or versitygw.shared())
 
     def send(messages: Sequence[bytes]) -> None:
         bucket.put(f"{messages[0].decode()}.jsonl", messages)

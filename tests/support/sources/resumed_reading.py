@@ -59,6 +59,7 @@ class ObservedProducer(SharedStreamProducer):
         """Advance the producer below."""
         payloads: list[Payload] = [item.broker_payload for item in batch]
         items = [AdvanceItem(item.broker_payload.inner, item.outcome) for item in batch]
+        self._reading.requested.update(payload.number for payload in payloads)
         disturb, self._reading.disturb_advance = self._reading.disturb_advance, None
         if disturb is None:
             await self.inner.advance(items)
@@ -121,6 +122,8 @@ class ResumedReading:
     def __init__(self, upstream: Upstream) -> None:
         self.delivered: list[int] = []
         self.stored: list[int] = []
+        self.requested: set[int] = set()
+        """The messages of which an advance was requested. `advanced` has those of which it succeeded."""
         self.advanced: set[int] = set()
         self.faults: list[str] = []
         self.ends: list[str] = []
@@ -129,6 +132,8 @@ class ResumedReading:
         """What the producers reported with `get_errors`, each once."""
         self.is_storing = asyncio.Event()
         self.is_storing.set()
+        self.pause_at: int | None = None
+        """The number of stored events after which `is_storing` is cleared."""
         self.disturb_advance: Callable[[Callable[[], Any]], Any] | None = None
         """What the next call of `advance` awaits instead. It gets the call."""
         self._upstream = upstream
@@ -165,6 +170,8 @@ class ResumedReading:
                 async for event in trigger.filter_shared_stream(stream):
                     await self.is_storing.wait()
                     self.stored.append(int(event.payload.value["n"]))
+                    if len(self.stored) == self.pause_at:
+                        self.is_storing.clear()
                     seq = self._manager.bind_pending_event(trigger_id=1, key=self._key)
                     if seq is not None:
                         self._manager.confirm_persisted([seq])
