@@ -58,7 +58,8 @@ def send_orders(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
     for created in admin.create_topics([NewTopic("orders", num_partitions=4)]).values():
         created.result(30)
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "log_level": 3})
+    # One request in flight: on a new topic, a broker may refuse the first request and take the second.
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "max.in.flight": 1, "log_level": 3})
     for number in range(ORDERS):
         customer, kind = CUSTOMERS[number // 3 % len(CUSTOMERS)], number % 3
         order: dict[str, Any] = {"id": f"order-{number}", "status": ("paid", "open", "refunded")[kind], "cents": 100 + number // 3}

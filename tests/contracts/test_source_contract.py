@@ -33,14 +33,14 @@ class TestMemory(SourceContract):
 
 
 @pytest.mark.brokers
-@pytest.mark.xdist_group("kafka")
+@pytest.mark.xdist_group("kafka-contract")
 class TestKafka(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return KafkaBroker(shared("kafka"))
 
 
 @pytest.mark.brokers
-@pytest.mark.xdist_group("kafka")
+@pytest.mark.xdist_group("kafka-contract")
 class TestKafkaShard(SourceContract):
     many = 20_000
 

@@ -44,7 +44,16 @@ class Server(Broker):
             future.result(30)
 
     def fill(self, name: str, messages: int) -> None:
-        producer = Producer({**self._settings, "enable.idempotence": True, "linger.ms": 50, "queue.buffering.max.messages": 200_000})
+        # One request in flight: on a new topic, a broker may refuse the first request and take the second.
+        producer = Producer(
+            {
+                **self._settings,
+                "enable.idempotence": True,
+                "max.in.flight": 1,
+                "linger.ms": 50,
+                "queue.buffering.max.messages": 200_000,
+            }
+        )
         for number in range(messages):
             while True:
                 try:

@@ -10,7 +10,7 @@ from headrace.testing import Broker, SourceContract
 from support.processes import azurite, fake_gcs, versitygw
 from support.sources.objects import BucketBroker
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects")]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects-contract")]
 
 
 class TestLinesOfObjects(SourceContract):

@@ -77,10 +77,7 @@ class KafkaServer(BrokerServer):
         assert not errors, errors[0]
 
     def _wait_for_partition(self, topic: str, partition: int) -> None:
-        """Wait until the server lists the partition.
-
-        A producer that learns of a partition while it sends fails, or loses a message and reports it as delivered.
-        """
+        """Wait until the server lists the partition. A producer that learns of it while it sends fails."""
         until = time.monotonic() + SECONDS
         while partition not in self._producer.list_topics(topic, timeout=SECONDS).topics[topic].partitions:
             assert time.monotonic() < until, f"the server does not list partition {partition} of {topic}"
@@ -135,7 +132,8 @@ class KafkaServer(BrokerServer):
 
     def _new_producer(self) -> Any:
         settings = {"bootstrap.servers": self.address, "log_level": 0, "linger.ms": 0, "message.max.bytes": 1_048_000}
-        return self._library.Producer(settings | {"enable.idempotence": True})
+        # One request in flight: see `OWN` of the sender of dead letters.
+        return self._library.Producer(settings | {"enable.idempotence": True, "max.in.flight": 1})
 
 
 def require(kind: Kind) -> None:

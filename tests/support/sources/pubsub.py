@@ -27,7 +27,8 @@ class PubSubSubscription:
         from google.pubsub_v1.services.subscriber import SubscriberClient
         from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-        address = shared().address
+        self.server = shared()
+        address = self.server.address
         self._channel = grpc.insecure_channel(address)
         self._publisher: Any = PublisherClient(transport=PublisherGrpcTransport(channel=self._channel))
         self._subscriber: Any = SubscriberClient(transport=SubscriberGrpcTransport(channel=self._channel))

@@ -33,14 +33,18 @@ MAX_CLIENT_BYTES: Final = 1_000_000_000
 OWN: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,
-    "max.in.flight.requests.per.connection": 5,
+    "max.in.flight.requests.per.connection": 1,
     "retries": 2_147_483_647,
     "delivery.timeout.ms": round(DELIVERY_SECONDS * 1000),
     "message.max.bytes": MAX_CLIENT_BYTES,
     "queue.buffering.max.kbytes": QUEUE_KILOBYTES,
     "linger.ms": 5,
 }
-"""Settings by which a report means that the copy is stored, once, on all replicas in sync. A connection cannot change them."""
+"""Settings by which a report means that the copy is stored, once, on all replicas in sync. A connection cannot change them.
+
+There is one request in flight. A broker that begins to lead a partition may refuse the first request and take the second, and answer the
+repetition of the first as a duplicate. Its messages would be lost, and reported as delivered.
+"""
 IGNORED: Final = ("transactional.id", "message.timeout.ms", "request.required.acks", "max.in.flight", "message.send.max.retries")
 """Settings of a connection that would change them under another name."""
 

@@ -38,12 +38,16 @@ class Reading:
             Exception: The stream raised it.
         """
         items: list[tuple[Any, Any]] = []
-        async with asyncio.timeout(READ_TIMEOUT_SECONDS):
-            while len(items) < count:
-                item = await self._queue.get()
-                if isinstance(item, Exception):
-                    raise item
-                items.append(item)
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                while len(items) < count:
+                    item = await self._queue.get()
+                    if isinstance(item, Exception):
+                        raise item
+                    items.append(item)
+        except TimeoutError as error:
+            ends = f", from {items[0][0].position} to {items[-1][0].position}" if items else ""
+            raise TimeoutError(f"{len(items)} of {count} messages arrived in {READ_TIMEOUT_SECONDS:g} s{ends}.") from error
         return items
 
     async def advance(self, items: Iterable[tuple[Any, Any]]) -> None:

@@ -12,7 +12,7 @@ from support.processes.rabbitmq import RabbitServer
 from support.sources.rabbitmq import MakeStream, RabbitStream
 from support.sources.reading import numbers
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-outages"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-streams-outages"), pytest.mark.timeout(300)]
 
 PROJECT = """
 from headrace import Project, RabbitMQStreams

@@ -18,7 +18,7 @@ from support.sources.kit import PATIENCE
 from support.sources.rabbitmq import MakeStream, RabbitStream
 from support.sources.reading import numbers, numbers_of
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-outages"), pytest.mark.timeout(4 * PATIENCE)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-streams-outages"), pytest.mark.timeout(4 * PATIENCE)]
 
 
 @pytest.fixture

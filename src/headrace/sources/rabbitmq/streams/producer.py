@@ -86,8 +86,9 @@ class StreamsProducer(SharedStreamProducer):
         except Exception as error:
             raise described(UNREACHABLE, error) from None
         openings = [Opening(connection, Names(description.group, stream), description.start, publishing) for stream in description.streams]
-        for opening in openings:
-            await opening.lock()
+        for failure in await asyncio.gather(*(opening.lock() for opening in openings), return_exceptions=True):
+            if failure is not None:
+                raise failure
         if self.log is not None:
             for noted in newest_marks(opening.note.mark for opening in openings if opening.note is not None):
                 await self.log.check(noted)
