@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.errors import UpstreamError, UpstreamFenced
-from headrace.testing.contract.reading import reading
+from headrace.testing.contract.reading import opened, reading
 from support.sources.objects import TestBucket
 
 pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("objects"), pytest.mark.timeout(120)]
@@ -50,6 +50,25 @@ async def test_an_object_becomes_a_raw_event_with_its_metadata(bucket: TestBucke
         None,
         raw.value["last_modified"].replace("Z", "+00:00"),
     )
+
+
+async def test_a_reader_that_takes_nothing_for_several_listings_goes_on_with_all_objects(bucket: TestBucket) -> None:
+    expected = [f"m{number:03}" for number in range(120)]
+    for name in expected[:100]:
+        bucket.put(name, b"x")
+    producer = bucket.producer()
+    async with opened(producer) as stream:
+        items = [await anext(stream)]
+        await asyncio.sleep(SILENCE_SECONDS)
+        for name in expected[100:]:
+            bucket.put(name, b"x")
+        await asyncio.sleep(SILENCE_SECONDS)
+        items += [await anext(stream) for _ in range(119)]
+    assert sorted(names(items)) == expected
+    await producer.advance([AdvanceItem(payload, ACKED) for _, payload in items])
+    await producer.aclose()
+    async with reading(bucket.producer()) as again:
+        assert await is_silent(again)
 
 
 async def test_finished_objects_are_not_read_again_and_a_late_key_is_read(bucket: TestBucket) -> None:

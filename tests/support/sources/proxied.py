@@ -21,7 +21,7 @@ from support.sources.nats import NatsStream
 from support.sources.objects import TestBucket
 from support.sources.postgres import OutboxTable
 from support.sources.pubsub import PubSubSubscription
-from support.sources.rabbitmq import RabbitQueue
+from support.sources.rabbitmq import RabbitQueue, RabbitStream
 from support.sources.redis import RedisStream
 from support.sources.sqs import SqsQueue
 
@@ -119,6 +119,13 @@ def _rabbitmq(*, short: bool, server: Any = None) -> Proxied:
     return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=True)
 
 
+def _rabbitmq_streams(*, short: bool, server: Any = None) -> Proxied:
+    stream = RabbitStream(server or rabbitmq.shared())
+    if short:
+        stream.set_connection(f"amqp://guest:guest@{stream.server.address}/?heartbeat=1")
+    return _proxied(stream, stream.server.address, stream.streams(), stream.send, ordered=True)
+
+
 def _postgres(*, short: bool, server: Any = None) -> Proxied:
     table = OutboxTable(server or postgres.shared())
     return _proxied(table, f"127.0.0.1:{table.server.port}", table.upstream(), table.send, ordered=True)
@@ -144,6 +151,7 @@ PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
     "nats": _nats,
     "redis": _redis,
     "rabbitmq": _rabbitmq,
+    "rabbitmq_streams": _rabbitmq_streams,
     "postgres": _postgres,
     "pubsub": _pubsub,
     "objects": _objects,
