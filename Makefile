@@ -5,6 +5,7 @@ SEEDS ?= 20
 KILLS ?= 10
 FUZZ ?= 200
 WORKERS ?= 4
+BROKER_WORKERS ?= 6
 PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 QUICK := smoke or not (acceptance or slow)
 
@@ -43,8 +44,8 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/rabbitmq.sh setup
 	@scripts/brokers/redis.sh setup
 
-test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers
-	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -m brokers
+test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
+	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) -m brokers
 
 test-all: test test-rest test-brokers ## run all checks and all tests
 
