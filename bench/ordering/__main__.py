@@ -15,7 +15,7 @@ from bench.ordering import core, pruning, sql
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
 PIPELINE: Final = ("latency", "slim", "payload", "reading")
-PARTS: Final = ("core", "sql", "one", "kernel", "waiting", "pruning", "replay", *PIPELINE)
+PARTS: Final = ("core", "sql", "one", "kernel", "waiting", "pruning", "replay", "keyed", *PIPELINE)
 
 
 def main() -> None:
@@ -46,6 +46,10 @@ def main() -> None:
         from bench.ordering import replay
 
         answer["replay"] = replay.measure()
+    if "keyed" in options.only:
+        from bench.ordering import keyed
+
+        answer["keyed tables"] = keyed.measure()
     if pipeline := [part for part in PIPELINE if part in options.only]:
         from bench.ordering import streaming
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal, TypeVar, get_args, overload
+from typing import Any, TypeVar, get_args, overload
 
 from headrace.core.batching import BatchPolicy, policy_name
 from headrace.core.values.json_values import why_not_plain
 from headrace.core.values.shards import Shard, shard_name
 from headrace.core.values.text import describe_error
 from headrace.errors import HeadraceError, ProjectError
-from headrace.pipeline_checks import (
+from headrace.pipeline_declaration import (
+    Key,
     OnFailure,
+    Pipeline,
+    TableFormat,
     check_attempts,
     check_batch,
+    check_key,
     check_on_failure,
     check_patterns,
     check_payload,
@@ -37,31 +40,7 @@ from headrace.wire.control.triggers import DeclaredPipeline, DeclaredTrigger, De
 
 MAX_NAME_CHARS = 200
 _NAME = re.compile(rf"[\w.\-]{{1,{MAX_NAME_CHARS}}}")
-TableFormat = Literal["parquet", "delta"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """One pipeline: the user's function, the triggers whose events it takes (glob patterns), and where its rows go.
-
-    `payload` is the DDL schema of the payload (None: inferred elsewhere); `table` None: the function writes for itself; `format` is that
-    of the table.
-    """
-
-    name: str
-    on: tuple[str, ...]
-    function: Callable[..., Any]
-    table: str | None
-    payload: str | None
-    batch: BatchPolicy
-    attempts: int
-    format: TableFormat = "parquet"
-    on_failure: OnFailure = "release"
-
-    def takes(self, trigger_name: str) -> bool:
-        """Whether the pipeline takes the events of the trigger of this name."""
-        return any(fnmatchcase(trigger_name, pattern) for pattern in self.on)
 
 
 class Project:
@@ -152,13 +131,17 @@ class Project:
         payload: str | None = None,
         batch: BatchPolicy = "micro",
         attempts: int = 3,
-        format: TableFormat = "parquet",
+        format: TableFormat | None = None,
         on_failure: OnFailure = "release",
+        key: Key | None = None,
+        columns: str | None = None,
     ) -> Callable[[_Function], _Function]:
         """Declare the decorated function as a pipeline of the events of the triggers that match `on` (names or glob patterns).
 
         `batch` says which events share a run: "micro" all events since the last run, "each" one event, or a `Debounce` or `Window`. A run
         that fails `attempts` times becomes a dead letter. `format` is that of the table: "parquet", or "delta" (needs `headrace[delta]`).
+        `key` makes the table a keyed one, in Delta, with these `columns`: the function also receives the table's rows of the keys of its
+        events, and returns the rows that replace them.
         `on_failure` says what happens to the followers of an event in a dead letter, at any depth: "release" processes them, "hold" holds
         them until the dead letter is settled or discarded. The function itself is unchanged.
         """
@@ -170,6 +153,7 @@ class Project:
             if pipeline_name in self._pipelines:
                 raise ProjectError(f"Two pipelines have the name {pipeline_name!r}.")
             self._declaration = None
+            keyed = check_key(key, columns, table, pipeline_name)
             self._pipelines[pipeline_name] = Pipeline(
                 pipeline_name,
                 check_patterns(on, pipeline_name),
@@ -178,20 +162,31 @@ class Project:
                 check_payload(payload, pipeline_name),
                 check_batch(batch, pipeline_name),
                 check_attempts(attempts, pipeline_name),
-                self._format(format, table, pipeline_name),
+                self._format(format, table, pipeline_name, is_keyed=keyed is not None),
                 check_on_failure(on_failure, pipeline_name),
+                keyed,
             )
             return function
 
         return declare
 
-    def _format(self, format: TableFormat, table: str | None, name: str) -> TableFormat:
-        if format not in get_args(TableFormat):
+    def _format(self, format: TableFormat | None, table: str | None, name: str, *, is_keyed: bool) -> TableFormat:
+        chosen: TableFormat = format or ("delta" if is_keyed else "parquet")
+        if chosen not in get_args(TableFormat):
             raise ProjectError(f"The pipeline {name!r} has the format {format!r}.", hint="There are 'parquet' and 'delta'.")
+        if is_keyed and chosen != "delta":
+            raise ProjectError(f"The pipeline {name!r} has a key and the format {format!r}.", hint="A keyed table has the format 'delta'.")
         for other in self._pipelines.values():
-            if table is not None and other.table == table and other.format != format:
+            if table is None or other.table != table:
+                continue
+            if other.format != chosen:
                 raise ProjectError(f"The pipelines {other.name!r} and {name!r} write the table {table!r} in two formats.")
-        return format
+            if is_keyed or other.keyed is not None:
+                raise ProjectError(
+                    f"The pipelines {other.name!r} and {name!r} write the keyed table {table!r}.",
+                    hint="A keyed table has one pipeline, which computes its rows from its earlier rows. Give each one a table.",
+                )
+        return chosen
 
     @overload
     def task(self, name: Callable[..., Any], /) -> Task: ...

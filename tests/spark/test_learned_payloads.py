@@ -18,7 +18,8 @@ from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.schemas import ORDERED_SCHEMA
 from headrace.pipeline.tables.parquet import ParquetSink
-from headrace.project import Pipeline, Project
+from headrace.pipeline_declaration import Pipeline
+from headrace.project import Project
 from headrace.store.db.meta import log_id
 from headrace.store.tables.pipelines import scopes
 from support.pipelines.kit import Api, leg, until

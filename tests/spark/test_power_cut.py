@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
-from headrace.pipeline.tables.delta import DeltaSink
+from headrace.pipeline.tables.delta.sink import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
 from support.pipelines.power_cut import UnsyncedWrites
 

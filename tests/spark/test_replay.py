@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from headrace import Directory, Project
 from headrace.errors import UsageError
@@ -159,6 +161,10 @@ def flights() -> Project:
     def hops(events: DataFrame) -> DataFrame:
         return events.select("position", "id", "follows", "mark", "triggers", "payload.tail")
 
+    @project.pipeline(on="legs.united", table="counts", key="tail", columns="tail int, hops long", payload="tail INT")
+    def counts(events: DataFrame, rows: DataFrame) -> DataFrame:
+        return events.select("payload.tail", sf.lit(1).alias("hops")).unionByName(rows).groupBy("tail").agg(sf.sum("hops").alias("hops"))
+
     return project
 
 
@@ -184,7 +190,9 @@ def test_a_replay_of_json_lines_runs_a_backtest_and_pipelines(spark: SparkSessio
     assert (everything.last.id, everything.last.position) == ("19-9", 200)
     assert loud.note is not None
     assert "no such airport" in loud.note
-    (ran,) = report.pipelines
+    ran, counted = report.pipelines
+    assert (counted.pipeline, counted.events, counted.rows) == ("counts", 100, 10)
+    assert {row["hops"] for row in DeltaTable(tmp_path / "out" / "tables" / "counts").to_pyarrow_table().to_pylist()} == {10}
     assert (ran.pipeline, ran.batches, ran.events, ran.rows) == ("hops", 1, 100, 100)
     rows = pq.read_table(tmp_path / "out" / "tables" / "hops").to_pylist()
     assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)

@@ -23,11 +23,12 @@ from headrace.cli.main import app
 from headrace.errors import Fenced, RunConflict, TypeConflict
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun, Writer
 from headrace.pipeline.tables.batches import TableBatches
-from headrace.pipeline.tables.delta import DeltaSink
+from headrace.pipeline.tables.delta.sink import DeltaSink
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.pipeline.tables.writers import TableWriters
-from headrace.project import Project, TableFormat
+from headrace.pipeline_declaration import TableFormat
+from headrace.project import Project
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

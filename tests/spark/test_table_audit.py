@@ -25,7 +25,8 @@ from headrace.pipeline.runs.slices import Slice
 from headrace.pipeline.table_audit import MAX_RANGES
 from headrace.pipeline.tables.sink import TableSink
 from headrace.pipeline.tables.sinks import open_sinks
-from headrace.project import Project, TableFormat, load_project
+from headrace.pipeline_declaration import TableFormat
+from headrace.project import Project, load_project
 from headrace.store.tables.pipelines import run_totals, runs
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor, ScopeReport

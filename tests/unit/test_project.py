@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from datetime import datetime
 from decimal import Decimal
@@ -404,3 +405,37 @@ def test_a_growing_project_declares_its_new_triggers_and_pipelines() -> None:
     declared = project.declaration()
     assert [trigger.name for trigger in declared.triggers] == ["first", "second"]
     assert [pipeline.on for pipeline in declared.pipelines] == [["second"]]
+
+
+KEYED: dict[str, Any] = {"on": "a", "table": "spent", "key": "customer", "columns": "customer string, spent double"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"columns": None}, "has table, key alone"),
+        ({"key": None}, "has table, columns alone"),
+        ({"table": None}, "has key, columns alone"),
+        ({"key": []}, "has key=[]"),
+        ({"key": ["customer", "customer"]}, "has key=['customer', 'customer']"),
+        ({"key": 5}, "has key=5"),
+        ({"key": {"customer": ""}}, "has key={'customer': ''}"),
+        ({"key": "buyer"}, "has the key 'buyer', which columns= does not declare"),
+        ({"columns": "customer strin"}, "has columns='customer strin': there is no type 'strin'. Do you mean 'string'?"),
+        ({"columns": "struct<customer: string>"}, "it is not a list of columns"),
+        ({"columns": ["customer"]}, "has columns=['customer']"),
+        ({"format": "parquet"}, "has a key and the format 'parquet'"),
+    ],
+)
+def test_an_invalid_keyed_table_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProjectError, match=re.escape(message)) as caught:
+        Project("shop").pipeline(**(KEYED | changed))(print)
+    assert caught.value.hint
+
+
+def test_a_keyed_table_has_one_pipeline() -> None:
+    project = Project("shop")
+    project.pipeline(**KEYED, name="one")(print)
+    assert project.pipelines["one"].format == "delta"
+    with pytest.raises(ProjectError, match="The pipelines 'one' and 'two' write the keyed table 'spent'"):
+        project.pipeline(on="a", table="spent", format="delta", name="two")(print)

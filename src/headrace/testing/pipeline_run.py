@@ -27,7 +27,8 @@ from headrace.pipeline.runs.run import Run
 from headrace.pipeline.spark.code_shipping import ship_functions
 from headrace.pipeline.tables.sinks import open_sinks
 from headrace.pipeline.task_starter import TaskStarter
-from headrace.project import Pipeline, Project
+from headrace.pipeline_declaration import Pipeline
+from headrace.project import Project
 from headrace.wire.calls.execution import ACQUIRE_SCOPE, SPLIT_RUN, WAIT_FOR_EVENTS
 from headrace.wire.pipelines.scope_leases import AcquireScope
 

@@ -13,7 +13,7 @@ from headrace.pipeline.ordering.bounds import Bounds
 from headrace.pipeline.ordering.orderer import Ordered, Orderer
 from headrace.pipeline.runs.run import Run
 from headrace.pipeline.runs.slices import Slice
-from headrace.pipeline_checks import OnFailure
+from headrace.pipeline_declaration import OnFailure
 from headrace.project import Project
 from headrace.wire.calls import execution as calls
 from support.processes.calls import acquire_scope

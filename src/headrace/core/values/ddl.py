@@ -39,6 +39,14 @@ def check_ddl(schema: str) -> None:
         _Parser(_tokens(schema)).whole()
 
 
+def column_names(schema: str) -> list[str]:
+    """Return the columns of `schema` as they are spelled. Raise `ValueError` if Spark cannot read it as a list of columns."""
+    names = _Parser(_tokens(schema)).whole()
+    if not names:
+        raise ValueError("it is not a list of columns.")
+    return names
+
+
 def _tokens(schema: str) -> list[_Token]:
     tokens, at = [], 0
     while schema[at:].strip():
@@ -57,36 +65,38 @@ class _Parser:
         self._tokens = tokens
         self._at = 0
 
-    def whole(self) -> None:
-        """Parse fields, or one struct, up to the end."""
+    def whole(self) -> list[str]:
+        """Parse fields, or one struct, up to the end. Return the names of the fields, which one struct does not have."""
         if not self._tokens:
             raise ValueError("it has no fields.")
+        names: list[str] = []
         if self._tokens[0].text.lower() == "struct" and self._sign(1) == "<":
             self._type()
         else:
-            self._fields(end="")
+            names = self._fields(end="")
         if self._at < len(self._tokens):
             raise ValueError(f"{self._tokens[self._at].text!r} is not expected behind a whole schema.")
+        return names
 
-    def _fields(self, end: str) -> None:
-        names: set[str] = set()
+    def _fields(self, end: str) -> list[str]:
+        names: dict[str, str] = {}
         while True:
             self._field(names)
             if self._sign() == ",":
                 self._at += 1
                 continue
             if self._sign() == end or (not end and self._at == len(self._tokens)):
-                return
+                return list(names.values())
             self._expected("a comma")
 
-    def _field(self, names: set[str]) -> None:
+    def _field(self, names: dict[str, str]) -> None:
         if self._at == len(self._tokens) or self._tokens[self._at].kind not in ("word", "quoted"):
             self._expected("the name of a field")
         name = self._tokens[self._at].text
-        same = (name[1:-1].replace("``", "`") if name.startswith("`") else name).lower()
-        if same in names:
+        spelled = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        if spelled.lower() in names:
             raise ValueError(f"the field {name!r} is there twice. Spark ignores case in names.")
-        names.add(same)
+        names[spelled.lower()] = spelled
         self._at += 1
         if self._sign() == ":":
             self._at += 1

@@ -27,8 +27,9 @@ from headrace.pipeline.payload.schemas import PayloadSchemas
 from headrace.pipeline.runs.identity import Attempt, RunKey, digest_of, run_id
 from headrace.pipeline.runs.run import Run, size_of
 from headrace.pipeline.spark.errors import JvmDied, jvm_died, pipeline_error
+from headrace.pipeline.tables.keyed_runs import checked_result, store_keyed
 from headrace.pipeline.tables.sink import TableSink
-from headrace.project import Pipeline, TableFormat
+from headrace.pipeline_declaration import Pipeline, TableFormat
 from headrace.tasks.starter import Starter, starting
 from headrace.wire.pipelines.plans import SplitRun
 from headrace.wire.pipelines.runs import RunReport
@@ -257,16 +258,14 @@ class RunExecutor:
         """Call the function; return the number of rows in its table, or None without a table."""
         parsed = self._services.payloads.apply(pipeline, run.events, self._frames_of(run.batch))
         with starting(f"{self._incarnation}/{run.name}/{run.batch}", self._services.starter):
+            if key is not None and pipeline.keyed is not None:
+                return store_keyed(self._sink(run), pipeline, pipeline.keyed, key, attempt, parsed)
             result = pipeline.function(parsed)
         if key is None:
             if isinstance(result, DataFrame):
                 raise PipelineError("it returns rows but has no table.", hint="Give it one: @project.pipeline(..., table='name').")
             return None
-        if not isinstance(result, DataFrame):
-            raise PipelineError(
-                f"it fills the table {key.table!r} but returns {type(result).__name__}.", hint="Return a DataFrame from it."
-            )
-        return self._sink(run).store(key, attempt, result, size_of(run.events))
+        return self._sink(run).store(key, attempt, checked_result(result, key.table), size_of(run.events))
 
     def _frames_of(self, batch: int) -> DataFrames:
         """Return the DataFrames of a batch. Pipelines share those of the newest batch."""

@@ -24,7 +24,7 @@ from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.ordering.held_events import HeldEvents
 from headrace.pipeline.runs.run import Run
 from headrace.pipeline.runs.slices import Slice
-from headrace.project import Pipeline
+from headrace.pipeline_declaration import Pipeline
 
 BLOCKED: Final = "/blocked"
 FREED: Final = "/freed"

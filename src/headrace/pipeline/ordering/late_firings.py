@@ -11,7 +11,7 @@ import numpy as np
 from headrace.pipeline.kernel.forest import Rows
 from headrace.pipeline.kernel.kernel import Kernel
 from headrace.pipeline.kernel.segments import Changes, Entries
-from headrace.project import Pipeline
+from headrace.pipeline_declaration import Pipeline
 from headrace.wire.pipelines.runs import Redelivery
 
 _KEY: Final = "late"

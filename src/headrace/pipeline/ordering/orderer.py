@@ -30,7 +30,7 @@ from headrace.pipeline.ordering.wait_statistics import histogram, waits
 from headrace.pipeline.runs.routing import route
 from headrace.pipeline.runs.run import Run, RunPlan
 from headrace.pipeline.runs.slices import Slice
-from headrace.project import Pipeline
+from headrace.pipeline_declaration import Pipeline
 from headrace.wire.custody.events import Cursor, ScopeReport
 from headrace.wire.log import LOG_SCHEMA
 from headrace.wire.pipelines.plans import Plan

@@ -34,7 +34,7 @@ from headrace.pipeline.payload.inference import (
     without_nulls,
 )
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
-from headrace.project import Pipeline
+from headrace.pipeline_declaration import Pipeline
 
 
 class PayloadSchemas:

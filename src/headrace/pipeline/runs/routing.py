@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.project import Pipeline
+from headrace.pipeline_declaration import Pipeline
 
 _SEPARATOR = "\x1f"
 

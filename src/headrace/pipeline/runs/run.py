@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipeline.runs.slices import Slice
-from headrace.project import Pipeline, TableFormat
+from headrace.pipeline_declaration import Pipeline, TableFormat
 from headrace.wire.pipelines.plans import OpenRun, PlannedRun
 
 _USUAL_BYTES: Final = 1024

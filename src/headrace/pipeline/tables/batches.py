@@ -18,7 +18,7 @@ from headrace.durable_files import replace_file
 from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.runs.identity import Origin
 from headrace.pipeline.tables.writers import WRITERS, scope_hash
-from headrace.project import Pipeline, TableFormat
+from headrace.pipeline_declaration import Pipeline, TableFormat
 
 RESERVED: Final = 64
 """Batches that one write of the file reserves."""

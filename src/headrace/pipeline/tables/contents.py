@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import RUN_KEY, RunIdentity
+from headrace.pipeline.tables.delta.log import Actions, each, read_actions, stored_rows
 
 OnProgress = Callable[[str, int, int], None]
 """Receives a table, the number of its files or commits that are read, and their total."""
@@ -100,8 +100,7 @@ def _read_delta(folder: Path, on_progress: OnProgress) -> TableContents:
     files: dict[str, int] = {}
     for number, path in enumerate(log, 1):
         try:
-            actions = [json.loads(line) for line in path.read_text().splitlines()]
-            _add_commit(contents, f"version {int(path.stem)} of the table {folder.name!r}", actions, files)
+            _add_commit(contents, f"version {int(path.stem)} of the table {folder.name!r}", read_actions(path), files)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             contents.unreadable.append(f"The commit {path} cannot be read: {error!r}")
         if number % _PROGRESS_INTERVAL == 0 or number == len(log):
@@ -115,17 +114,15 @@ def _read_delta(folder: Path, on_progress: OnProgress) -> TableContents:
     return contents
 
 
-def _add_commit(contents: TableContents, where: str, actions: list[dict[str, Any]], files: dict[str, int]) -> None:
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    added = [action["add"] for action in actions if "add" in action]
-    removed = [action["remove"] for action in actions if "remove" in action]
-    for each in removed:
-        files.pop(unquote(each["path"]), None)
-    files.update((unquote(each["path"]), int(each["size"])) for each in added)
+def _add_commit(contents: TableContents, where: str, actions: Actions, files: dict[str, int]) -> None:
+    info: dict[str, Any] = next(each(actions, "commitInfo"), {})
+    added, removed = list(each(actions, "add")), list(each(actions, "remove"))
+    for file in removed:
+        files.pop(unquote(file["path"]), None)
+    files.update((unquote(file["path"]), int(file["size"])) for file in added)
     run = RunIdentity.parsed(info.get(RUN_KEY))
-    if run is not None or any(each.get("dataChange", True) for each in [*added, *removed]):
-        rows = int(info.get("operationMetrics", {}).get("num_added_rows", 0))
-        contents.entries.append(Entry(where, rows, run, int(info.get("timestamp", 0)) / 1000))
+    if run is not None or any(file.get("dataChange", True) for file in [*added, *removed]):
+        contents.entries.append(Entry(where, stored_rows(info), run, int(info.get("timestamp", 0)) / 1000))
 
 
 def _has(path: Path, size: int) -> bool:

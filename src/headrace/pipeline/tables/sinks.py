@@ -11,7 +11,7 @@ from headrace.pipeline.runs.identity import Origin
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.pipeline.tables.sink import TableSink, no_fence
 from headrace.pipeline.tables.writers import TableWriters
-from headrace.project import TableFormat
+from headrace.pipeline_declaration import TableFormat
 
 
 class Writer(Protocol):
@@ -46,7 +46,7 @@ def open_sinks(
             sinks[each] = ParquetSink(tables, origin, fence)
             continue
         try:
-            from headrace.pipeline.tables.delta import DeltaSink
+            from headrace.pipeline.tables.delta.sink import DeltaSink
         except ModuleNotFoundError as error:
             raise PipelineError(
                 "A pipeline writes a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'"

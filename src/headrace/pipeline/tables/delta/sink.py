@@ -1,4 +1,4 @@
-"""Delta tables: one commit for each run of a pipeline. Needs `headrace[delta]`, and no jar.
+"""Delta tables: each run of a pipeline is one commit, which appends rows or replaces them. Needs `headrace[delta]`, and no jar.
 
 Delta's application transactions record which runs a table has. So a run that is executed again is not appended again,
 and if two drivers append one run, one of them fails. Readers of Delta (Spark, DuckDB, Trino, …) see all rows of a run
@@ -7,13 +7,13 @@ or none.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,6 +26,8 @@ from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import canonical, check_names, type_name, widened
+from headrace.pipeline.tables.delta.log import commits, each, read_actions, stored_rows
+from headrace.pipeline.tables.delta.merge import Compute, check_columns, check_rows, merge, rows_of_keys
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.writers import TableWriters
@@ -39,7 +41,7 @@ UNSYNCED_COMMITS: Final = 64
 
 
 class DeltaSink:
-    """Appends the rows of each run of a scope once. `tables` is the folder with one folder for each table."""
+    """Stores the rows of each run of a scope once. `tables` is the folder with one folder for each table."""
 
     def __init__(self, tables: Path, origin: Origin, fence: Callable[[], None] = no_fence) -> None:
         self._tables = tables
@@ -78,25 +80,77 @@ class DeltaSink:
     def store(self, key: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Append the rows that were computed from `events` events in one durable commit; return their number."""
         check_names(rows.schema)
+        with self._staged(key) as staging:
+            source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS)
+
+            def append(table: DeltaTable) -> int:
+                schema = _fitting(key.table, table, source.schema)
+                parts = _Batches(source, schema, key.table)
+                try:
+                    self._commit(
+                        table,
+                        key,
+                        attempt,
+                        lambda **options: write_deltalake(
+                            table, pa.RecordBatchReader.from_batches(schema, iter(parts)), mode="append", **options
+                        ),
+                    )
+                except SchemaMismatchError as error:
+                    raise _unfit(key.table, str(error)) from error
+                except Exception as error:
+                    if parts.failure is None:
+                        raise
+                    raise parts.failure from error
+                return source.num_rows
+
+            return self._store(key, attempt, source.schema, append)
+
+    def replace(self, key: RunKey, attempt: Attempt, keys: pa.Table, columns: pa.Schema, compute: Compute) -> int:
+        """Replace the table's rows of these keys by the result of `compute`, in one durable commit; return their number.
+
+        `keys` has a row for each key, with the types of `columns`, the declared columns of the table. `compute` receives the table's
+        present rows of the keys. It is called again if the commit conflicts with another one.
+
+        Raises:
+            TypeConflict: The declared columns do not fit the table, or the rows do not fit them. Nothing was written.
+            PipelineError: A row has another key. Nothing was written.
+            RunConflict: As for `stored`.
+        """
+
+        def upsert(table: DeltaTable) -> int:
+            added = check_columns(key.table, table, columns)
+            rows = check_rows(compute(rows_of_keys(table, keys, columns, key.table)), keys, columns, key.table)
+            if added:
+                table.alter.add_columns(added)
+            self._commit(table, key, attempt, lambda **options: merge(table, keys, rows, **options))
+            return int(rows.num_rows)
+
+        return self._store(key, attempt, columns, upsert)
+
+    def _store(self, key: RunKey, attempt: Attempt, columns: pa.Schema, commit: Callable[[DeltaTable], int]) -> int:
+        """Commit a run to the newest version of its table, which is created with these columns if it does not exist."""
+        self._writers.register(key.table, self._origin.writer)
+        for number in range(1, COMMIT_ATTEMPTS + 1):
+            table = self._loaded.pop((key.table, key.pipeline), None) or self._open(key.table)
+            table = table or self._create(key.table, columns)
+            stored = self._stored(table, key, attempt.digest)
+            if stored is not None:  # another driver was first
+                return stored.rows
+            try:
+                return commit(table)
+            except CommitFailedError:
+                if number == COMMIT_ATTEMPTS:
+                    raise
+        raise AssertionError("not reached")
+
+    @contextmanager
+    def _staged(self, key: RunKey) -> Iterator[Path]:
+        """Return a folder for the drafts of a run, which is removed at the end."""
         staging = self._staging / self._origin.key(key.table, key.pipeline, key.part)
         try:
-            source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS)
-            self._writers.register(key.table, self._origin.writer)
-            for number in range(1, COMMIT_ATTEMPTS + 1):
-                table = self._loaded.pop((key.table, key.pipeline), None) or self._open(key.table)
-                table = table or self._create(key.table, source.schema)
-                stored = self._stored(table, key, attempt.digest)
-                if stored is not None:  # another driver was first
-                    return stored.rows
-                try:
-                    self._append(table, key, attempt, source)
-                    return source.num_rows
-                except CommitFailedError:
-                    if number == COMMIT_ATTEMPTS:
-                        raise
+            yield staging
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        raise AssertionError("not reached")
 
     def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
         """Return a batch after `batch`, up to `until`, of which the table has a run of the pipeline, or None."""
@@ -116,28 +170,19 @@ class DeltaSink:
                 raise
             return created
 
-    def _append(self, table: DeltaTable, key: RunKey, attempt: Attempt, source: Rows) -> None:
-        """Commit the rows to the table as it was loaded."""
+    def _commit(self, table: DeltaTable, key: RunKey, attempt: Attempt, write: Callable[..., object]) -> None:
+        """Call `write`, which commits to the table as it was loaded, with the properties of the run's commit."""
         before = table.version() or -1  # version 0 has no rows; this driver created it, or one that may have died since
-        schema = _fitting(key.table, table, source.schema)
-        parts = _Batches(source, schema, key.table)
+        last = table.transaction_version(self._app(key)) or 0
         self._batches.reserve(key.table, key.batch)
         self._fence()
-        try:
-            write_deltalake(
-                table,
-                pa.RecordBatchReader.from_batches(schema, iter(parts)),
-                mode="append",
-                commit_properties=CommitProperties(
-                    custom_metadata={RUN_KEY: self._origin.metadata(key, attempt)},
-                    app_transactions=[Transaction(self._app(key), max(key.batch, table.transaction_version(self._app(key)) or 0))],
-                ),
-                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=_cleans_up(table.version() + 1)),
-            )
-        except SchemaMismatchError as error:
-            raise _unfit(key.table, str(error)) from error
-        except Exception as error:
-            raise parts.failure or error from error
+        write(
+            commit_properties=CommitProperties(
+                custom_metadata={RUN_KEY: self._origin.metadata(key, attempt)},
+                app_transactions=[Transaction(self._app(key), max(key.batch, last))],
+            ),
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=_cleans_up(table.version() + 1)),
+        )
         self._make_durable(key, before + 1)
 
     def _make_durable(self, key: RunKey, version: int) -> None:
@@ -155,9 +200,9 @@ class DeltaSink:
                 if number < version:
                     continue  # expired
                 break
-            actions = _actions(entry)
-            if any(txn["appId"] == self._app(key) for txn in _each(actions, "txn")):
-                for added in _each(actions, "add"):
+            actions = read_actions(entry)
+            if any(txn["appId"] == self._app(key) for txn in each(actions, "txn")):
+                for added in each(actions, "add"):
                     sync(folder / unquote(added["path"]))
             sync(entry)
             known = number
@@ -171,13 +216,13 @@ class DeltaSink:
         if done is None or done < key.batch:
             return None
         oldest = 0
-        for version, actions in _commits(self._tables / key.table, table.version()):
+        for version, actions in commits(self._tables / key.table, table.version()):
             oldest = version
-            info = next(_each(actions, "commitInfo"), {})
+            info = next(each(actions, "commitInfo"), {})
             if self._origin.is_of(key, info.get(RUN_KEY)):
                 number = self._origin.check(key, digest, info.get(RUN_KEY), f"Version {version} of the table {key.table!r}")
                 self._make_durable(key, version)  # the driver that committed it may have died before it synced
-                return StoredRun(number, int(info["operationMetrics"]["num_added_rows"]))
+                return StoredRun(number, stored_rows(info))
         if oldest == 0:
             return None  # the table has a later run, and this one failed before that
         raise PipelineError(
@@ -246,20 +291,3 @@ def _unfit(name: str, reason: str) -> TypeConflict:
         f"its rows do not fit the Delta table {name!r}: {reason}.",
         hint="Change the table (ALTER TABLE … ADD COLUMN), or give the pipeline another table; then redrive its dead letter.",
     )
-
-
-def _commits(folder: Path, version: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Yield the version and actions of each commit, newest first, as far as the table's log goes back."""
-    for number in range(version, -1, -1):
-        try:
-            yield number, _actions(folder / "_delta_log" / f"{number:020}.json")
-        except FileNotFoundError:
-            return
-
-
-def _actions(entry: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in entry.read_text().splitlines()]
-
-
-def _each(actions: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
-    return (action[kind] for action in actions if kind in action)

@@ -1,0 +1,143 @@
+"""Keyed Delta tables: a run replaces the rows of the keys of its events.
+
+One merge deletes the earlier rows of these keys and inserts the new ones, so that readers see the rows before the run or after it. Its
+source has a row for each key, which matches the rows to delete, and the new rows, which match none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import and_
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.schema import Field
+from pyarrow.dataset import FileSystemDataset
+from pyspark.sql import DataFrame
+
+from headrace.errors import PipelineError, TypeConflict
+from headrace.pipeline.tables.column_types import canonical, check_names, conformed, type_name, widened
+
+Compute = Callable[[pa.Table], DataFrame]
+"""Computes the new rows of a run's keys from the table's present rows of these keys."""
+
+_IS_NEW: Final = "headrace is new"
+"""The column of a merge's source that distinguishes new rows from keys. No table has it: Delta refuses spaces in names."""
+_MAX_EXAMPLES: Final = 3
+
+
+def check_columns(name: str, table: DeltaTable, declared: pa.Schema) -> list[Field]:
+    """Compare the declared columns with those of the table; return the declared ones that it does not have.
+
+    Raises:
+        TypeConflict: A column has another type in the table, or is not declared, or the table is partitioned.
+    """
+    partitioned = table.metadata().partition_columns
+    if partitioned:
+        raise _mismatch(name, f"the table is partitioned by {', '.join(partitioned)}, which a keyed table is not")
+    fields = {field.name: field.type for field in canonical(pa.schema(table.schema().to_arrow()))}
+    for known, kind in fields.items():
+        if known not in declared.names:
+            raise _mismatch(name, f"the table has the column {known!r} ({type_name(kind)}), which columns= does not declare")
+        if declared.field(known).type != kind:
+            declares = type_name(declared.field(known).type)
+            raise _mismatch(name, f"the column {known!r} is {type_name(kind)} in the table, and columns= declares {declares}")
+    return [Field.from_arrow(field) for field in declared if field.name not in fields]
+
+
+def rows_of_keys(table: DeltaTable, keys: pa.Table, columns: pa.Schema, name: str) -> pa.Table:
+    """Return the table's rows of these keys, with the declared columns. Files whose statistics exclude the keys are not read."""
+    names = keys.column_names
+    # Without the cast, pyarrow would compare the values with statistics of another type of text, which it cannot.
+    values = {each: pc.field(each).cast(keys.schema.field(each).type) for each in names}
+    condition = reduce(and_, (value.isin(keys.column(each).combine_chunks()) for each, value in values.items()))
+    present = canonical(pa.schema(table.schema().to_arrow()))
+    whole, files = table.to_pyarrow_dataset(schema=present), _files_of_keys(table, keys)
+    fragments = [each for each in whole.get_fragments() if unquote(each.path) in files]
+    some = FileSystemDataset(fragments, present, whole.format, whole.filesystem)
+    rows = conformed(some.to_table(filter=condition), columns, name)
+    return rows if len(names) == 1 else rows.join(keys, names, join_type="left semi")
+
+
+def _files_of_keys(table: DeltaTable, keys: pa.Table) -> set[str]:
+    """Return the files that may have one of the keys, by the range of each column of the key."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    may_have = pa.array([True] * actions.num_rows, pa.bool_())
+    for name in keys.column_names if keys.num_rows else ():
+        if f"min.{name}" in actions.column_names:
+            kind, ends = keys.schema.field(name).type, pc.min_max(keys.column(name))
+            above = pc.greater_equal(ends["max"], actions.column(f"min.{name}").cast(kind))
+            below = pc.less_equal(ends["min"], actions.column(f"max.{name}").cast(kind))
+            may_have = pc.and_(may_have, pc.fill_null(pc.and_(above, below), True))
+    return {unquote(path) for path in actions.filter(may_have).column("path").to_pylist()}
+
+
+def check_rows(result: DataFrame, keys: pa.Table, columns: pa.Schema, name: str) -> pa.Table:
+    """Return the computed rows with the declared columns of the table `name`; missing columns are null.
+
+    Raises:
+        TypeConflict: A column is not declared, or has another type.
+        PipelineError: The key of a row is not that of an event of the run.
+    """
+    check_names(result.schema)
+    rows = result.toArrow()
+    schema = canonical(rows.schema)
+    undeclared = [field.name for field in widened(columns, schema, name) if field.name not in columns.names]
+    if undeclared:
+        raise _mismatch(name, f"the rows have the column {undeclared[0]!r}, which columns= does not declare")
+    rows = conformed(rows.cast(schema), columns, name)
+    others = rows.select(keys.column_names).join(keys, keys.column_names, join_type="left anti")
+    if others.num_rows:
+        examples = ", ".join(str(tuple(row.values())) for row in others.slice(0, _MAX_EXAMPLES).to_pylist())
+        raise PipelineError(
+            f"it returns {others.num_rows:,} rows of the keyed table {name!r} whose key ({', '.join(keys.column_names)}) no event of the "
+            f"run has: {examples}.",
+            hint="Return rows for the keys of the events alone. Events whose key is null have no rows: drop them.",
+        )
+    return rows
+
+
+def merge(
+    table: DeltaTable,
+    keys: pa.Table,
+    rows: pa.Table,
+    *,
+    commit_properties: CommitProperties,
+    post_commithook_properties: PostCommitHookProperties,
+) -> None:
+    """Replace the rows of these keys by `rows`, in one commit to the table as it was loaded."""
+    deleted = pa.Table.from_arrays([_column(keys, field) for field in rows.schema], schema=rows.schema)
+    marks = pa.array([False] * deleted.num_rows + [True] * rows.num_rows)
+    source = pa.concat_tables([deleted, rows]).append_column(_IS_NEW, marks)
+    same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys.column_names)
+    merger = table.merge(
+        source,
+        f"{same} AND NOT s.{_quoted(_IS_NEW)}",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=commit_properties,
+        post_commithook_properties=post_commithook_properties,
+    )
+    inserted = {_quoted(field.name): f"s.{_quoted(field.name)}" for field in rows.schema}
+    merger.when_matched_delete().when_not_matched_insert(inserted, predicate=f"s.{_quoted(_IS_NEW)}").execute()
+
+
+def _column(keys: pa.Table, field: pa.Field) -> pa.Array:
+    if field.name in keys.column_names:
+        return keys.column(field.name).combine_chunks()
+    return pa.nulls(keys.num_rows, field.type)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _mismatch(name: str, reason: str) -> TypeConflict:
+    return TypeConflict(
+        f"its columns do not fit the table {name!r}: {reason}.",
+        hint="Correct columns= or the rows of the pipeline, or give it another table; then redrive its dead letter.",
+    )

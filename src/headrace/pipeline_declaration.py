@@ -1,0 +1,151 @@
+"""The declaration of a pipeline, and checks of its arguments. Each check returns the value, or raises `ProjectError`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, get_args
+
+from headrace.core.batching import BatchPolicy, Debounce, Window
+from headrace.core.values.ddl import check_ddl, column_names
+from headrace.errors import ProjectError
+
+TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
+OnFailure = Literal["release", "hold"]
+TableFormat = Literal["parquet", "delta"]
+Key = str | Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTable:
+    """The key of a keyed table, and its columns as DDL.
+
+    `key` has the names of the key's columns, each with the SQL expression of its value in an event, or None for the event's column of that
+    name, or else the payload's field of that name.
+    """
+
+    key: tuple[tuple[str, str | None], ...]
+    columns: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One pipeline: the user's function, the triggers whose events it takes (glob patterns), and where its rows go.
+
+    `payload` is the DDL schema of the payload (None: inferred elsewhere); `table` None: the function writes for itself; `format` is that
+    of the table. `keyed` has the key of a table whose rows are replaced.
+    """
+
+    name: str
+    on: tuple[str, ...]
+    function: Callable[..., Any]
+    table: str | None
+    payload: str | None
+    batch: BatchPolicy
+    attempts: int
+    format: TableFormat = "parquet"
+    on_failure: OnFailure = "release"
+    keyed: KeyedTable | None = None
+
+    def takes(self, trigger_name: str) -> bool:
+        """Whether the pipeline takes the events of the trigger of this name."""
+        return any(fnmatchcase(trigger_name, pattern) for pattern in self.on)
+
+
+def check_patterns(on: object, pipeline: str) -> tuple[str, ...]:
+    """Return the triggers that the pipeline takes."""
+    patterns = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
+    if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        raise ProjectError(f"The pipeline {pipeline!r} has on={on!r}.", hint="Name the triggers: on='legs.*' or on=['legs.united'].")
+    return patterns
+
+
+def check_payload(payload: object, pipeline: str) -> str | None:
+    """Return the schema of the payload."""
+    if payload is None:
+        return None
+    if not isinstance(payload, str):
+        raise ProjectError(
+            f"The pipeline {pipeline!r} has payload={payload!r}.", hint="Give a schema: payload='customer string, amount double'."
+        )
+    try:
+        check_ddl(payload)
+    except ValueError as error:
+        hint = "Give it as in SQL: payload='customer string, amount double, items array<struct<name: string>>'."
+        raise ProjectError(f"The pipeline {pipeline!r} has payload={payload!r}: {error}", hint=hint) from error
+    return payload
+
+
+def check_table(table: object, pipeline: str) -> str | None:
+    """Return the table's name."""
+    if table is None:
+        return None
+    if not isinstance(table, str) or not TABLE.fullmatch(table):
+        raise ProjectError(f"The pipeline {pipeline!r} has table={table!r}.", hint="A table's name has letters, digits and '_'.")
+    return table
+
+
+def check_key(key: object, columns: object, table: str | None, pipeline: str) -> KeyedTable | None:
+    """Return the key and the columns of a keyed table, or None if neither is declared."""
+    if key is None and columns is None:
+        return None
+    who = f"The pipeline {pipeline!r}"
+    example = "table='spent', key='customer', columns='customer string, spent double'"
+    if key is None or columns is None or table is None:
+        arguments = ", ".join(name for name, value in (("table", table), ("key", key), ("columns", columns)) if value is not None)
+        raise ProjectError(f"{who} has {arguments} alone.", hint=f"A keyed table needs table, key and columns: {example}.")
+    pairs = _key_pairs(key)
+    if not pairs or len({name for name, _ in pairs}) < len(pairs):
+        raise ProjectError(
+            f"{who} has key={key!r}.",
+            hint="Name the columns of the key: key='customer', key=['shop', 'customer'], or with the expression of each value in an event: "
+            "key={'customer': 'payload.order.customer'}.",
+        )
+    if not isinstance(columns, str):
+        raise ProjectError(f"{who} has columns={columns!r}.", hint=f"Give a schema: {example}.")
+    try:
+        names = column_names(columns)
+    except ValueError as error:
+        raise ProjectError(f"{who} has columns={columns!r}: {error}", hint=f"Give it as in SQL: {example}.") from error
+    for name, _ in pairs:
+        if name not in names:
+            raise ProjectError(f"{who} has the key {name!r}, which columns= does not declare.", hint=f"Declare it: {example}.")
+    return KeyedTable(pairs, columns)
+
+
+def _key_pairs(key: object) -> tuple[tuple[str, str | None], ...]:
+    """Return the columns of a key with their expressions, or nothing if the key is invalid."""
+    if isinstance(key, str):
+        key = [key]
+    if isinstance(key, Mapping):
+        pairs = tuple(key.items())
+        return pairs if all(isinstance(text, str) and text for pair in pairs for text in pair) else ()
+    if isinstance(key, Sequence) and all(isinstance(name, str) and name for name in key):
+        return tuple((name, None) for name in key)
+    return ()
+
+
+def check_batch(batch: object, pipeline: str) -> BatchPolicy:
+    """Return the batch policy."""
+    if batch == "micro" or batch == "each" or isinstance(batch, Debounce | Window):
+        return batch
+    raise ProjectError(f"The pipeline {pipeline!r} has batch={batch!r}.", hint="There are: 'micro', 'each', Debounce(...) and Window(...).")
+
+
+def check_attempts(attempts: object, pipeline: str) -> int:
+    """Return how often a run is attempted."""
+    if not isinstance(attempts, int) or attempts < 1:
+        raise ProjectError(f"The pipeline {pipeline!r} has attempts={attempts!r}.", hint="Give it a number of at least 1.")
+    return attempts
+
+
+def check_on_failure(on_failure: OnFailure, pipeline: str) -> OnFailure:
+    """Return what becomes of the followers of a failed event."""
+    if on_failure not in get_args(OnFailure):
+        raise ProjectError(
+            f"The pipeline {pipeline!r} has on_failure={on_failure!r}.",
+            hint="There are 'release' (what follows a failed event goes on) and 'hold' (it waits for the dead letter).",
+        )
+    return on_failure
