@@ -20,6 +20,7 @@ from uuid import uuid4
 import msgspec
 import psutil
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from headrace.client.triggerer import TriggererClient
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, Lease
@@ -57,7 +58,14 @@ def legs(events: DataFrame) -> DataFrame:
 @project.pipeline(on="legs.*", table="sums", payload="n long")
 def sums(events: DataFrame) -> DataFrame:
     return events.groupBy((fn.col("payload.n") % 4).alias("rest")).agg(fn.count("*").alias("events"), fn.sum("payload.n").alias("n"))
+
+
+@project.pipeline(on="legs.*", table="totals", key={"rest": "payload.n % 16"}, columns="rest long, events long, n long", payload="n long")
+def totals(events: DataFrame, rows: DataFrame) -> DataFrame:
+    new = events.select((fn.col("payload.n") % 16).alias("rest"), fn.lit(1).alias("events"), "payload.n")
+    return new.unionByName(rows).groupBy("rest").agg(fn.sum("events").alias("events"), fn.sum("n").alias("n"))
 """
+KEYS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ class Ledger:
             return "between"
         batch = open_runs[0][0]
         tables = tables_of(self.deployment)
-        stored = [any((tables / table).glob(f"{batch:09d}-*.parquet")) for number, table in open_runs if number == batch]
+        stored = [_has(tables / table, batch) for number, table in open_runs if number == batch]
         if all(stored):
             return "after"
         try:
@@ -108,6 +116,16 @@ class Ledger:
         except FileNotFoundError:  # the driver removed a folder meanwhile: look again
             return self.phase()
         return "in" if staged or any(stored) else "before"
+
+
+def _has(table: Path, batch: int) -> bool:
+    """Return whether a table has a run of the batch: a file of it, or one of the last commits of Delta."""
+    log = table / "_delta_log"
+    if not log.exists():
+        return any(table.glob(f"{batch:09d}-*.parquet"))
+    last = max((int(path.stem) for path in log.glob("*.json") if path.stem.isdecimal()), default=-1)
+    commits = (log / f"{number:020}.json" for number in range(max(0, last - 3), last + 1))
+    return any(f'\\"batch\\": {batch},' in path.read_text() for path in commits if path.exists())
 
 
 def tables_of(deployment: Deployment) -> Path:
@@ -343,6 +361,10 @@ def judged(folder: Path, feed: CausalFeed, told: dict[str, int]) -> dict[str, in
     sums = rows_of(tables / "sums")
     assert pc.sum(sums.column("events")).as_py() == feed.count
     assert pc.sum(sums.column("n")).as_py() == feed.count * (feed.count - 1) // 2
+    totals = DeltaTable(tables / "totals").to_pyarrow_table()
+    assert sorted(totals.column("rest").to_pylist()) == list(range(KEYS))
+    assert pc.sum(totals.column("events")).as_py() == feed.count
+    assert pc.sum(totals.column("n")).as_py() == feed.count * (feed.count - 1) // 2
     assert told["lost"] == marks.get("lost", 0)
     assert told["late"] >= marks.get("late", 0)  # one that came late and was lost itself bears that mark
     assert not list((tables / ".staging").glob("*/*/*")), "something was left in the staging folder"

@@ -42,10 +42,17 @@ project.watch(
 )
 
 
-@project.pipeline(on="orders.*", table="spent", payload="customer string, amount double, status string")
-def spent(orders: DataFrame) -> DataFrame:
-    """Return rows for the table `spent`. Each run's rows are appended exactly once."""
-    return orders.groupBy("subject").agg(F.sum("payload.amount").alias("amount"), F.count("*").alias("orders"))
+@project.pipeline(
+    on="orders.*",
+    table="spent",
+    key="customer",
+    columns="customer string, amount double, orders long",
+    payload="customer string, amount double, status string",
+)
+def spent(orders: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return a row for each customer of these orders. It replaces the customer's row in the table, which is in `rows`, exactly once."""
+    new = orders.select("payload.customer", "payload.amount", F.lit(1).alias("orders"))
+    return new.unionByName(rows).groupBy("customer").agg(F.sum("amount").alias("amount"), F.sum("orders").alias("orders"))
 '''
 
 _SETTINGS: Final = """# Settings of this project. A HEADRACE_… variable overrides this file, and a flag overrides both.
