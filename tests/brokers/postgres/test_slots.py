@@ -226,7 +226,8 @@ async def test_a_reader_cancelled_at_any_await_leaves_the_slot_to_the_next(table
     try:
         taken = await read_to(table, 3)
     except StreamError as error:  # psycopg cancelled twice may leave the closed socket in the event loop; a triggerer opens again
-        assert "connection socket closed" in str(error)
+        if "connection socket closed" not in str(error):
+            raise
         taken = await read_to(table, 3)
     assert taken == list(range(taken[0], 4))
 
