@@ -6,15 +6,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from headrace.core.batching import BatchPolicy, Debounce, Window
-from headrace.core.values.ddl import check_ddl, column_names
+from headrace.core.values.ddl import check_ddl, column_types
 from headrace.errors import ProjectError
 
 TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 OnFailure = Literal["release", "hold"]
 TableFormat = Literal["parquet", "delta"]
+KEY_TYPES: Final = frozenset(
+    {"boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "decimal", "dec", "numeric"}
+    | {"date", "timestamp", "timestamp_ltz", "timestamp_ntz", "string", "binary"}
+)
+"""The types of a key. Statistics of Delta do not find all values of a `double`."""
 Key = str | Sequence[str] | Mapping[str, str]
 
 
@@ -106,12 +111,17 @@ def check_key(key: object, columns: object, table: str | None, pipeline: str) ->
     if not isinstance(columns, str):
         raise ProjectError(f"{who} has columns={columns!r}.", hint=f"Give a schema: {example}.")
     try:
-        names = column_names(columns)
+        types = column_types(columns)
     except ValueError as error:
         raise ProjectError(f"{who} has columns={columns!r}: {error}", hint=f"Give it as in SQL: {example}.") from error
     for name, _ in pairs:
-        if name not in names:
+        if name not in types:
             raise ProjectError(f"{who} has the key {name!r}, which columns= does not declare.", hint=f"Declare it: {example}.")
+        if types[name] not in KEY_TYPES:
+            raise ProjectError(
+                f"{who} has the key {name!r} of the type {types[name]}, whose values are not compared exactly.",
+                hint=f"There are keys of these types: {', '.join(sorted(KEY_TYPES))}.",
+            )
     return KeyedTable(pairs, columns)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +148,8 @@ def test_a_declared_column_that_the_table_lacks_is_added(spark: SparkSession, tm
 
 
 def test_a_key_of_several_columns_replaces_the_exact_combinations(spark: SparkSession, tmp_path: Path) -> None:
-    columns = pa.schema([("shop", pa.string()), ('day\'s "no"', pa.int32()), ("n", pa.int64())])
-    schema = 'shop string, `day\'s "no"` int, n long'
+    columns = pa.schema([("shop", pa.string()), ('day\'s "no"', pa.int32()), ("headrace is new", pa.int64())])
+    schema = 'shop string, `day\'s "no"` int, `headrace is new` long'
     both = pa.table({"shop": ["a", "b"], 'day\'s "no"': pa.array([1, 2], pa.int32())})
     everything = pa.table({"shop": ["a", "a", "b", "b"], 'day\'s "no"': pa.array([1, 2, 1, 2], pa.int32())})
     sink = DeltaSink(tmp_path, ORIGIN)
@@ -162,6 +164,43 @@ def test_a_key_of_several_columns_replaces_the_exact_combinations(spark: SparkSe
     sink.replace(place(1), Attempt("a"), both, columns, compute)
     assert seen == [2]
     assert sorted(tuple(row.values()) for row in read(tmp_path)) == [("a", 1, 7), ("a", 2, 0), ("b", 1, 0)]
+
+
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "timestamp": (pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, 0, 0, 0, micros, UTC) for micros in (0, 1, 999, 1000, 999_999)]),
+    "date": (pa.date32(), [date(2026, 1, day) for day in (1, 2, 31)]),
+    "timestamp_ntz": (pa.timestamp("us"), [datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(2026, 1, 1, 0, 0, 0, 1)]),
+    "boolean": (pa.bool_(), [True, False]),
+    "tinyint": (pa.int8(), [-128, 0, 127]),
+    "decimal(38,2)": (pa.decimal128(38, 2), [Decimal("0.00"), Decimal("-1.50"), Decimal("9" * 36 + ".99")]),
+    "binary": (pa.binary(), [b"", b"\x00", b"\xff" * 70]),
+    "string": (pa.string(), ["", "ü", "\U0010ffff" * 40, "z" * 200, "z" * 200 + "a"]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_each_type_are_matched_exactly(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Each key is in a file of its own, so that a range of statistics that is too small would hide its rows."""
+    arrow, values = KEYS[kind]
+    columns, schema = pa.schema([("k", arrow), ("n", pa.int64())]), f"k {kind}, n long"
+    sink = DeltaSink(tmp_path, ORIGIN)
+
+    def add(rows: pa.Table, value: Any) -> DataFrame:
+        return spark.createDataFrame([(value, sum(row["n"] for row in rows.to_pylist()) + 1)], schema)
+
+    for batch in range(3 * len(values)):
+        value = values[batch % len(values)]
+        of = pa.table({"k": pa.array([value], arrow)})
+        sink.replace(place(batch), Attempt("a"), of, columns, lambda rows, value=value: add(rows, value))
+    assert {row["k"]: row["n"] for row in read(tmp_path)} == dict.fromkeys(values, 3)
+
+
+def test_a_run_whose_events_have_no_key_changes_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    sink = DeltaSink(tmp_path, ORIGIN)
+    for batch in range(2):
+        assert replace(sink, 2 * batch, keys(), lambda rows: spark.createDataFrame(rows, "customer string, spent long")) == 0
+        replace(sink, 2 * batch + 1, keys("ada"), returns(spark, [("ada", batch)]))
+    assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -423,6 +423,8 @@ KEYED: dict[str, Any] = {"on": "a", "table": "spent", "key": "customer", "column
         ({"key": "buyer"}, "has the key 'buyer', which columns= does not declare"),
         ({"columns": "customer strin"}, "has columns='customer strin': there is no type 'strin'. Do you mean 'string'?"),
         ({"columns": "struct<customer: string>"}, "it is not a list of columns"),
+        ({"columns": "customer double"}, "has the key 'customer' of the type double, whose values are not compared exactly"),
+        ({"columns": "customer array<int>"}, "has the key 'customer' of the type array"),
         ({"columns": ["customer"]}, "has columns=['customer']"),
         ({"format": "parquet"}, "has a key and the format 'parquet'"),
     ],

@@ -39,12 +39,15 @@ def check_ddl(schema: str) -> None:
         _Parser(_tokens(schema)).whole()
 
 
-def column_names(schema: str) -> list[str]:
-    """Return the columns of `schema` as they are spelled. Raise `ValueError` if Spark cannot read it as a list of columns."""
-    names = _Parser(_tokens(schema)).whole()
-    if not names:
+def column_types(schema: str) -> dict[str, str]:
+    """Return the first word of each column's type, by the column's name as it is spelled.
+
+    Raise `ValueError` if Spark cannot read `schema` as a list of columns.
+    """
+    types = _Parser(_tokens(schema)).whole()
+    if not types:
         raise ValueError("it is not a list of columns.")
-    return names
+    return types
 
 
 def _tokens(schema: str) -> list[_Token]:
@@ -65,43 +68,43 @@ class _Parser:
         self._tokens = tokens
         self._at = 0
 
-    def whole(self) -> list[str]:
-        """Parse fields, or one struct, up to the end. Return the names of the fields, which one struct does not have."""
+    def whole(self) -> dict[str, str]:
+        """Parse fields, or one struct, up to the end. Return the type's first word by field; a struct has no fields here."""
         if not self._tokens:
             raise ValueError("it has no fields.")
-        names: list[str] = []
+        types: dict[str, str] = {}
         if self._tokens[0].text.lower() == "struct" and self._sign(1) == "<":
             self._type()
         else:
-            names = self._fields(end="")
+            types = self._fields(end="")
         if self._at < len(self._tokens):
             raise ValueError(f"{self._tokens[self._at].text!r} is not expected behind a whole schema.")
-        return names
+        return types
 
-    def _fields(self, end: str) -> list[str]:
-        names: dict[str, str] = {}
+    def _fields(self, end: str) -> dict[str, str]:
+        types: dict[str, str] = {}
         while True:
-            self._field(names)
+            self._field(types)
             if self._sign() == ",":
                 self._at += 1
                 continue
             if self._sign() == end or (not end and self._at == len(self._tokens)):
-                return list(names.values())
+                return types
             self._expected("a comma")
 
-    def _field(self, names: dict[str, str]) -> None:
+    def _field(self, types: dict[str, str]) -> None:
         if self._at == len(self._tokens) or self._tokens[self._at].kind not in ("word", "quoted"):
             self._expected("the name of a field")
         name = self._tokens[self._at].text
         spelled = name[1:-1].replace("``", "`") if name.startswith("`") else name
-        if spelled.lower() in names:
+        if spelled.lower() in map(str.lower, types):
             raise ValueError(f"the field {name!r} is there twice. Spark ignores case in names.")
-        names[spelled.lower()] = spelled
         self._at += 1
         if self._sign() == ":":
             self._at += 1
         if self._at == len(self._tokens) or self._sign() in (",", ">"):
             raise ValueError(f"the field {name!r} has no type.")
+        types[spelled] = self._tokens[self._at].text.lower()
         self._type()
         self._notes()
 

@@ -25,8 +25,6 @@ from headrace.pipeline.tables.column_types import canonical, check_names, confor
 Compute = Callable[[pa.Table], DataFrame]
 """Computes the new rows of a run's keys from the table's present rows of these keys."""
 
-_IS_NEW: Final = "headrace is new"
-"""The column of a merge's source that distinguishes new rows from keys. No table has it: Delta refuses spaces in names."""
 _MAX_EXAMPLES: Final = 3
 
 
@@ -64,12 +62,17 @@ def rows_of_keys(table: DeltaTable, keys: pa.Table, columns: pa.Schema, name: st
 
 
 def _files_of_keys(table: DeltaTable, keys: pa.Table) -> set[str]:
-    """Return the files that may have one of the keys, by the range of each column of the key."""
+    """Return the files that may have one of the keys, by the range of each column of the key.
+
+    Statistics of other types than these are not exact: those of times, for example, end with the millisecond.
+    """
     actions = pa.table(table.get_add_actions(flatten=True))
     may_have = pa.array([True] * actions.num_rows, pa.bool_())
     for name in keys.column_names if keys.num_rows else ():
-        if f"min.{name}" in actions.column_names:
-            kind, ends = keys.schema.field(name).type, pc.min_max(keys.column(name))
+        kind = keys.schema.field(name).type
+        is_exact = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)
+        if is_exact and f"min.{name}" in actions.column_names:
+            ends = pc.min_max(keys.column(name))
             above = pc.greater_equal(ends["max"], actions.column(f"min.{name}").cast(kind))
             below = pc.less_equal(ends["min"], actions.column(f"max.{name}").cast(kind))
             may_have = pc.and_(may_have, pc.fill_null(pc.and_(above, below), True))
@@ -111,19 +114,22 @@ def merge(
 ) -> None:
     """Replace the rows of these keys by `rows`, in one commit to the table as it was loaded."""
     deleted = pa.Table.from_arrays([_column(keys, field) for field in rows.schema], schema=rows.schema)
-    marks = pa.array([False] * deleted.num_rows + [True] * rows.num_rows)
-    source = pa.concat_tables([deleted, rows]).append_column(_IS_NEW, marks)
+    is_new = "headrace is new"  # the column that distinguishes new rows from keys
+    while is_new in rows.column_names:
+        is_new += "'"
+    marks = pa.array([False] * deleted.num_rows + [True] * rows.num_rows, pa.bool_())
+    source = pa.concat_tables([deleted, rows]).append_column(is_new, marks)
     same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys.column_names)
     merger = table.merge(
         source,
-        f"{same} AND NOT s.{_quoted(_IS_NEW)}",
+        f"{same} AND NOT s.{_quoted(is_new)}",
         source_alias="s",
         target_alias="t",
         commit_properties=commit_properties,
         post_commithook_properties=post_commithook_properties,
     )
     inserted = {_quoted(field.name): f"s.{_quoted(field.name)}" for field in rows.schema}
-    merger.when_matched_delete().when_not_matched_insert(inserted, predicate=f"s.{_quoted(_IS_NEW)}").execute()
+    merger.when_matched_delete().when_not_matched_insert(inserted, predicate=f"s.{_quoted(is_new)}").execute()
 
 
 def _column(keys: pa.Table, field: pa.Field) -> pa.Array:
