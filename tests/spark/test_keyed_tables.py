@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_keys_of_each_type_are_matched_exactly(spark: SparkSession, tmp_path: Pa
     for batch in range(3 * len(values)):
         value = values[batch % len(values)]
         of = pa.table({"k": pa.array([value], arrow)})
-        sink.replace(place(batch), Attempt("a"), of, columns, lambda rows, value=value: add(rows, value))
+        sink.replace(place(batch), Attempt("a"), of, columns, partial(add, value=value))
     assert {row["k"]: row["n"] for row in read(tmp_path)} == dict.fromkeys(values, 3)
 
 

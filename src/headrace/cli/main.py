@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from headrace.cli.commands import db, getting_started, processes, replay, secrets, send, tokens, webhooks
+from headrace.cli.commands import db, getting_started, processes, replay, secrets, send, tables, tokens, webhooks
 from headrace.cli.commands.inspect import (
     adopt,
     audit,
@@ -51,6 +51,7 @@ for commands in (
     task_runs,
     scopes,
     adopt,
+    tables,
     logs,
     send,
     replay,

@@ -55,11 +55,25 @@ def read_tables(folder: Path, on_progress: OnProgress) -> Iterator[TableContents
     Raises:
         PipelineError: The folder does not exist.
     """
+    for path in table_folders(folder):
+        yield read_table(path, on_progress)
+
+
+def table_folders(folder: Path) -> list[Path]:
+    """Return the folders of the tables in a folder, by name. Raises `PipelineError` if it does not exist."""
     if not folder.is_dir():
         raise PipelineError(f"There is no folder {folder}.", hint="--tables takes the folder that has a folder for each table.")
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not _is_hidden(path.name):
-            yield _read_delta(path, on_progress) if (path / "_delta_log").is_dir() else _read_parquet(path, on_progress)
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name))
+
+
+def is_delta(folder: Path) -> bool:
+    """Return whether a table is a Delta table."""
+    return (folder / "_delta_log").is_dir()
+
+
+def read_table(folder: Path, on_progress: OnProgress) -> TableContents:
+    """Return the contents of a table."""
+    return _read_delta(folder, on_progress) if is_delta(folder) else _read_parquet(folder, on_progress)
 
 
 def _is_hidden(name: str) -> bool:
@@ -70,9 +84,9 @@ def _is_hidden(name: str) -> bool:
 def _read_parquet(folder: Path, on_progress: OnProgress) -> TableContents:
     """Read the footer of each file."""
     contents = TableContents(folder.name)
-    paths = sorted(path for path in folder.rglob("*.parquet") if not any(map(_is_hidden, path.relative_to(folder).parts)))
+    paths = files_of(folder)
     with ThreadPoolExecutor(_THREADS) as pool:
-        for number, entry in enumerate(pool.map(_read_file, paths), 1):
+        for number, entry in enumerate(pool.map(read_file, paths), 1):
             if isinstance(entry, Entry):
                 contents.entries.append(entry)
             else:
@@ -82,7 +96,12 @@ def _read_parquet(folder: Path, on_progress: OnProgress) -> TableContents:
     return contents
 
 
-def _read_file(path: Path) -> Entry | str:
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a Parquet table, by name."""
+    return sorted(path for path in folder.rglob("*.parquet") if not any(map(_is_hidden, path.relative_to(folder).parts)))
+
+
+def read_file(path: Path) -> Entry | str:
     """Return the entry of a file, or why it has none."""
     try:
         footer = pq.read_metadata(path)

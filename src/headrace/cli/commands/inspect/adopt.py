@@ -1,4 +1,4 @@
-"""`headrace streams adopt` and `headrace tables adopt`: continue with another event log after the database was replaced."""
+"""`headrace streams adopt`: continue a stream with another event log after the database was replaced."""
 
 from __future__ import annotations
 
@@ -9,30 +9,25 @@ import typer
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing
 from headrace.cli.groups import INSPECT, command_group, examples
-from headrace.cli.options import ApiUrl, Home, Tables
+from headrace.cli.options import ApiUrl, Home
 from headrace.client.admin.client import AdminClient
 from headrace.settings import read_settings
 from headrace.wire.calls import admin as calls
 from headrace.wire.custody.receipts import LogMark
 
 STREAM_EXAMPLE: Final = "headrace streams adopt 'directory:/data/inbox/*.jsonl' --log 5f0c… --receipts 1204"
-TABLE_EXAMPLE: Final = "headrace tables adopt legs --scope flights --log 5f0c…"
 
 Stream = Annotated[str, typer.Argument(help="The stream, from the error message.", metavar="STREAM", show_default=False)]
 Receipts = Annotated[int, typer.Option("--receipts", min=0, help="Its number of receipts, from the error message.", metavar="N")]
-TableNames = Annotated[list[str], typer.Argument(help="The tables.", metavar="TABLE...", show_default=False)]
-Scope = Annotated[str, typer.Option("--scope", help="The scope that writes them: the name of the project.", metavar="NAME")]
 Log = Annotated[str, typer.Option("--log", help="Id of the event log, from the error message.", metavar="ID")]
 
 streams = command_group("Continue streams with another event log.", STREAM_EXAMPLE)
-tables = command_group("Continue tables of pipelines with another event log.", TABLE_EXAMPLE)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the groups to `app`."""
-    for name, group in (("streams", streams), ("tables", tables)):
-        group.callback()(lambda: None)  # a group with one command needs it
-        app.add_typer(group, name=name, rich_help_panel=INSPECT)
+    """Add the group to `app`."""
+    streams.callback()(lambda: None)  # a group with one command needs it
+    app.add_typer(streams, name="streams", rich_help_panel=INSPECT)
 
 
 @streams.command("adopt", epilog=examples(STREAM_EXAMPLE))
@@ -47,19 +42,3 @@ def adopt_stream(stream: Stream, log: Log, receipts: Receipts, api_url: ApiUrl =
         adopted = client.request(calls.ADOPT_STREAM, mark, credential=for_changing(settings))
     known = f"The event log {log} has the earlier events." if adopted.missing is None else f"Missing: {adopted.missing:,} receipts."
     out.print(f"The stream {stream} continues. {known}", markup=False)
-
-
-@tables.command("adopt", epilog=examples(TABLE_EXAMPLE))
-def adopt_tables(names: TableNames, scope: Scope, log: Log, tables: Tables = None, home: Home = None) -> None:
-    """Adopt tables for another event log, after the database was replaced on purpose. No rows are changed.
-
-    Then start the scope where the tables end: headrace scopes reset SCOPE --from SEQ. The previous event log is rejected from now on.
-    """
-    from headrace.pipeline.runs.identity import Writer
-    from headrace.pipeline.tables.writers import TableWriters
-
-    writers = TableWriters(read_settings(home=home, tables=tables).table_folder)
-    for name in names:
-        before = writers.adopt(name, Writer(scope, log))
-        previous = f", no longer with {before.log}" if before is not None and before.log != log else ""
-        out.print(f"The table {name} continues with the event log {log}{previous}.", markup=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from shlex import quote
@@ -203,7 +203,8 @@ class DeltaSink:
             actions = read_actions(entry)
             if any(txn["appId"] == self._app(key) for txn in each(actions, "txn")):
                 for added in each(actions, "add"):
-                    sync(folder / unquote(added["path"]))
+                    with suppress(FileNotFoundError):  # a later version does not need it, and a vacuum has removed it
+                        sync(folder / unquote(added["path"]))
             sync(entry)
             known = number
         sync_folder(log)

@@ -1,0 +1,130 @@
+"""Look at the tables of a folder, and remove what they no longer need: many small files, and files of old versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import PipelineError, UsageError
+from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, is_delta, read_file, read_table, table_folders
+from headrace.wire.pipelines.tables import TableChange, TableCompaction, TableHistory, TableSummary, TableVacuum
+
+
+def summarize(folder: Path) -> list[TableSummary]:
+    """Return the tables of a folder. Raises `PipelineError` if a table cannot be read."""
+    return [_summary_of_delta(path) if is_delta(path) else _summary_of_parquet(path) for path in table_folders(folder)]
+
+
+def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
+    """Return the last changes of a table. Raises `PipelineError` if it does not exist or a part of it cannot be read."""
+    contents: TableContents = read_table(_existing(folder, name), on_progress)
+    if contents.unreadable:
+        raise PipelineError(contents.unreadable[0], hint="Restore it from a backup of the table.")
+    newest = sorted(contents.entries, key=lambda entry: entry.written, reverse=True)[:limit]
+    changes = [
+        TableChange(
+            where=entry.where,
+            written=datetime.fromtimestamp(entry.written, UTC),
+            rows=entry.rows,
+            scope=run.scope if (run := entry.run) else None,
+            pipeline=run.pipeline if run else None,
+            batch=run.batch if run else None,
+            attempt=run.attempt if run else None,
+            run_id=run.run_id if run else None,
+        )
+        for entry in newest
+    ]
+    return TableHistory(table=name, changes=changes)
+
+
+def compact(folder: Path, name: str) -> TableCompaction:
+    """Write the small files of a Delta table as few large ones, in one commit. Readers and pipelines may use it meanwhile.
+
+    Raises:
+        UsageError: It is a Parquet table.
+        PipelineError: It does not exist, or pipelines committed to it all the time.
+    """
+    table = _delta(folder, name)
+    before = len(table.file_uris())
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table.optimize.compact()
+    except DeltaError as error:
+        raise PipelineError(
+            f"The table {name!r} was not compacted: {error}", hint="It is unchanged. Try again when less is written."
+        ) from error
+    return TableCompaction(table=name, files_before=before, files_after=len(table.file_uris()))
+
+
+def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
+    """Remove files of a Delta table that no version needs that is younger than `keep_hours`.
+
+    Raises:
+        UsageError: It is a Parquet table.
+        PipelineError: It does not exist.
+    """
+    table = _delta(folder, name)
+    files: Sequence[str] = table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False)
+    return TableVacuum(table=name, keep_hours=keep_hours, dry_run=dry_run, files=sorted(files))
+
+
+def _existing(folder: Path, name: str) -> Path:
+    path = folder / name
+    if path not in table_folders(folder):
+        raise PipelineError(f"There is no table {name!r} in {folder}.", hint="List the tables: headrace tables list")
+    return path
+
+
+def _delta(folder: Path, name: str) -> Any:
+    path = _existing(folder, name)
+    if not is_delta(path):
+        raise UsageError(f"The table {name!r} has the format Parquet.", hint='This command is for tables with format="delta" or a key.')
+    return _opened(path)
+
+
+def _opened(path: Path) -> Any:
+    try:
+        from deltalake import DeltaTable
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"{path} is a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'") from error
+    return DeltaTable(path)
+
+
+def _summary_of_delta(path: Path) -> TableSummary:
+    files = pa.table(_opened(path).get_add_actions(flatten=True))
+    written = pc.max(files.column("modification_time")).as_py()
+    return TableSummary(
+        name=path.name,
+        format="delta",
+        rows=pc.sum(files.column("num_records")).as_py() or 0,
+        files=files.num_rows,
+        bytes=pc.sum(files.column("size_bytes")).as_py() or 0,
+        written=None if written is None else _time(written),
+    )
+
+
+def _time(value: datetime | int) -> datetime:
+    return datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else value.astimezone(UTC)
+
+
+def _summary_of_parquet(path: Path) -> TableSummary:
+    entries = []
+    for file in files_of(path):
+        entry = read_file(file)
+        if isinstance(entry, str):
+            raise PipelineError(entry, hint="Restore it from a backup of the table.")
+        entries.append((entry, file.stat().st_size))
+    return TableSummary(
+        name=path.name,
+        format="parquet",
+        rows=sum(entry.rows for entry, _ in entries),
+        files=len(entries),
+        bytes=sum(size for _, size in entries),
+        written=datetime.fromtimestamp(max(entry.written for entry, _ in entries), UTC) if entries else None,
+    )
