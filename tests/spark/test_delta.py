@@ -90,6 +90,17 @@ def test_a_table_cannot_mix_parquet_and_delta(spark: SparkSession, tmp_path: Pat
         ParquetSink(tmp_path, ORIGIN).store(RunKey("delta", "legs", 1), RUN, spark.range(3), 3)
 
 
+def test_a_table_whose_driver_died_in_its_creation_is_created(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "legs" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "_commit_2f.json.tmp").write_text('{"protocol":')
+    sink = DeltaSink(tmp_path, ORIGIN)
+    sink.shut_out([PLACE])
+    assert sink.stored(PLACE, "digest") is None
+    assert sink.store(PLACE, RUN, spark.range(3), 3) == 3
+    assert len(rows_of(tmp_path / "legs")) == 3
+
+
 def test_a_missing_deltalake_is_reported(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['deltalake'] = None\n"

@@ -236,9 +236,10 @@ class DeltaSink:
         folder = self._tables / name
         if (folder / "_delta_log").exists():
             try:
-                return DeltaTable(folder)
+                # Without a commit, its first one is pending, or the driver that began it has died.
+                return DeltaTable(folder) if any((folder / "_delta_log").glob("*.json")) else None
             except TableNotFoundError:
-                return None  # its first commit is pending
+                return None
         if any(folder.glob("*.parquet")):
             raise PipelineError(
                 f"{folder} holds a table of plain Parquet files, and the pipeline writes Delta.",
