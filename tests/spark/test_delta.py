@@ -90,10 +90,12 @@ def test_a_table_cannot_mix_parquet_and_delta(spark: SparkSession, tmp_path: Pat
         ParquetSink(tmp_path, ORIGIN).store(RunKey("delta", "legs", 1), RUN, spark.range(3), 3)
 
 
-def test_a_table_whose_driver_died_in_its_creation_is_created(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["_commit_2f.json.tmp", f"{0:020}.json"])
+def test_a_table_whose_creation_was_interrupted_is_created(spark: SparkSession, tmp_path: Path, left: str) -> None:
+    """A killed driver leaves a draft. A power cut leaves an empty commit."""
     log = tmp_path / "legs" / "_delta_log"
     log.mkdir(parents=True)
-    (log / "_commit_2f.json.tmp").write_text('{"protocol":')
+    (log / left).write_text("")
     sink = DeltaSink(tmp_path, ORIGIN)
     sink.shut_out([PLACE])
     assert sink.stored(PLACE, "digest") is None

@@ -24,6 +24,14 @@ def read_actions(entry: Path) -> Actions:
     return [json.loads(line) for line in entry.read_text().splitlines()]
 
 
+def remove_empty_creation(folder: Path) -> None:
+    """Remove a log of commits without content: a power cut took the creation of the table before it was synced, and so all of its rows."""
+    entries = [path for path in (folder / "_delta_log").glob("*.json") if path.stem.isdecimal()]
+    if not any(path.stat().st_size for path in entries):
+        for path in entries:
+            path.unlink(missing_ok=True)
+
+
 def each(actions: Actions, kind: str) -> Iterator[dict[str, Any]]:
     """Yield the actions of one kind."""
     return (action[kind] for action in actions if kind in action)

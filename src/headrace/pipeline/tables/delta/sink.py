@@ -26,7 +26,7 @@ from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import canonical, check_names, type_name, widened
-from headrace.pipeline.tables.delta.log import commits, each, read_actions, stored_rows
+from headrace.pipeline.tables.delta.log import commits, each, read_actions, remove_empty_creation, stored_rows
 from headrace.pipeline.tables.delta.merge import Compute, check_columns, check_rows, merge, rows_of_keys
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
@@ -163,12 +163,15 @@ class DeltaSink:
         folder = self._tables / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            return DeltaTable.create(folder, widened(pa.schema([]), rows, name), mode="error")
+            table = DeltaTable.create(folder, widened(pa.schema([]), rows, name), mode="error")
         except DeltaError:
             created = self._open(name)  # by another driver
             if created is None:
                 raise
             return created
+        sync(folder / "_delta_log" / f"{0:020}.json")
+        sync_folder(folder / "_delta_log")
+        return table
 
     def _commit(self, table: DeltaTable, key: RunKey, attempt: Attempt, write: Callable[..., object]) -> None:
         """Call `write`, which commits to the table as it was loaded, with the properties of the run's commit."""
@@ -235,11 +238,11 @@ class DeltaSink:
     def _open(self, name: str) -> DeltaTable | None:
         folder = self._tables / name
         if (folder / "_delta_log").exists():
+            remove_empty_creation(folder)
             try:
-                # Without a commit, its first one is pending, or the driver that began it has died.
-                return DeltaTable(folder) if any((folder / "_delta_log").glob("*.json")) else None
+                return DeltaTable(folder)
             except TableNotFoundError:
-                return None
+                return None  # its first commit is pending
         if any(folder.glob("*.parquet")):
             raise PipelineError(
                 f"{folder} holds a table of plain Parquet files, and the pipeline writes Delta.",
