@@ -90,16 +90,26 @@ def knock_on_delay(legs: DataFrame) -> DataFrame:
     )
 
 
-@project.pipeline(on="legs.*", table="hourly_board", payload=LEG)
-def hourly_board(legs: DataFrame) -> DataFrame:
-    """Departures by scheduled hour and airport. Each batch adds partial sums: add them up to read the board."""
+@project.pipeline(
+    on="legs.*",
+    table="hourly_board",
+    key={"hour": "date_trunc('hour', payload.scheduled)", "origin": "payload.origin"},
+    columns="hour timestamp, origin string, departures long, cancelled long, delayed long, delay_minutes long",
+    payload=LEG,
+)
+def hourly_board(legs: DataFrame, rows: DataFrame) -> DataFrame:
+    """One row for each scheduled hour and airport: the sums of these departures are added to the row so far, in `rows`."""
     delay = sf.col("payload.dep_delay")
-    return legs.groupBy(sf.date_trunc("hour", "payload.scheduled").alias("hour"), sf.col("payload.origin").alias("origin")).agg(
-        sf.count("*").alias("departures"),
-        sf.count_if(sf.col("payload.cancelled")).alias("cancelled"),
-        sf.count_if(delay >= DELAYED).alias("delayed"),
-        sf.coalesce(sf.sum(delay), sf.lit(0)).alias("delay_minutes"),
+    added = legs.select(
+        sf.date_trunc("hour", "payload.scheduled").alias("hour"),
+        "payload.origin",
+        sf.lit(1).alias("departures"),
+        sf.col("payload.cancelled").cast("int").alias("cancelled"),
+        sf.coalesce((delay >= DELAYED).cast("int"), sf.lit(0)).alias("delayed"),
+        sf.coalesce(delay, sf.lit(0)).alias("delay_minutes"),
     )
+    sums = [sf.sum(name).alias(name) for name in ("departures", "cancelled", "delayed", "delay_minutes")]
+    return added.unionByName(rows).groupBy("hour", "origin").agg(*sums)
 
 
 def written(spark: SparkSession) -> DataFrame:

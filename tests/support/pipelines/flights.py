@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -51,9 +52,7 @@ def right_outcome() -> Outcome:
     sent = sorted((leg for leg in legs if leg.leg_id not in withheld), key=lambda leg: (leg.departed_at, leg.scheduled))
     delays = {leg.leg_id: leg.dep_delay for leg in sent}
     departures = [departure(place, leg, delays, withheld) for place, leg in enumerate(sent)]
-    return Outcome(
-        manifest, legs, departures, [board_hour(leg) for leg in sent], [dead_letter(manifest, n) for n in range(len(manifest.bad))]
-    )
+    return Outcome(manifest, legs, departures, board_of(sent), [dead_letter(manifest, n) for n in range(len(manifest.bad))])
 
 
 def departure(place: int, leg: Leg, delays: dict[str, int | None], withheld: set[str]) -> Departure:
@@ -63,6 +62,17 @@ def departure(place: int, leg: Leg, delays: dict[str, int | None], withheld: set
     return Departure(
         leg.leg_id, leg.previous_leg_id, leg.tail_number, leg.carrier, leg.dep_delay, previous, knocked_on, place, mark, place + 1
     )
+
+
+def board_of(legs: Iterable[Leg]) -> list[BoardHour]:
+    """Return the sums of each hour of each airport."""
+    sums: dict[tuple[datetime, str], BoardHour] = {}
+    for leg in legs:
+        one = board_hour(leg)
+        known = sums.get((one.hour, one.origin))
+        added = one if known is None else BoardHour(one.hour, one.origin, *map(sum, zip(known[2:], one[2:], strict=True)))
+        sums[one.hour, one.origin] = added
+    return list(sums.values())
 
 
 def board_hour(leg: Leg) -> BoardHour:

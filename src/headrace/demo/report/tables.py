@@ -28,7 +28,7 @@ class Departure(NamedTuple):
 
 
 class BoardHour(NamedTuple):
-    """One row of the table `hourly_board`: the amounts that one batch adds to an hour of an airport."""
+    """One row of the table `hourly_board`: the sums of an hour of an airport."""
 
     hour: datetime
     origin: str
@@ -46,7 +46,14 @@ def read_departures(tables: Path) -> list[Departure]:
 
 def read_board(tables: Path) -> list[BoardHour]:
     """Return all rows of `hourly_board`. Raises `ResourceError`."""
-    table = _read(tables / "hourly_board", BoardHour._fields)
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    path = tables / "hourly_board"
+    try:
+        table = pa.table(DeltaTable(path).to_pyarrow_table(columns=list(BoardHour._fields)))
+    except (OSError, DeltaError) as error:
+        raise _unreadable(path, error) from error
     hour = table.column("hour")
     seconds = hour.cast(pa.timestamp("s", tz=hour.type.tz)).cast(pa.int64()).to_pylist()
     rest = (column.to_pylist() for column in table.drop_columns(["hour"]).columns)
@@ -57,4 +64,8 @@ def _read(path: Path, columns: tuple[str, ...]) -> Any:
     try:
         return ds.dataset(path, format="parquet").to_table(columns=list(columns))
     except (OSError, pa.ArrowException) as error:
-        raise ResourceError(f"The table {path} cannot be read: {error}", hint="Has the demo's pipeline written anything yet?") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ResourceError:
+    return ResourceError(f"The table {path} cannot be read: {error}", hint="Has the demo's pipeline written anything yet?")

@@ -110,6 +110,13 @@ def add_a_batch_twice(outcome: Outcome) -> Outcome:
     return replace(outcome, board=outcome.board + outcome.board[:50])
 
 
+def divide_an_hour(outcome: Outcome) -> Outcome:
+    place = next(place for place, row in enumerate(outcome.board) if row.departures > 1)
+    first = outcome.board[place]
+    parts = [first._replace(departures=1, cancelled=0, delayed=0, delay_minutes=0), first._replace(departures=first.departures - 1)]
+    return replace(outcome, board=[*outcome.board[:place], *parts, *outcome.board[place + 1 :]])
+
+
 def leave_an_hour_out(outcome: Outcome) -> Outcome:
     return replace(outcome, board=[one for one in outcome.board if one.hour != outcome.board[0].hour])
 
@@ -134,7 +141,7 @@ def give_no_reason(outcome: Outcome) -> Outcome:
 
 LOST, TWICE, INVENTED = "Nothing is lost", "Nothing is there twice", "Nothing is invented or changed"
 ORDER, MARKS = "No departure is before the one it follows", "Exactly the events whose leader never came are marked"
-KNOCK_ON, BOARD = "Every knock-on delay is right", "The hourly board adds up"
+KNOCK_ON, BOARD = "Every knock-on delay is right", "The hourly board has one exact row for each hour"
 BAD_LINES = "Every bad line is kept as a dead letter"
 
 CORRUPTIONS: list[tuple[Corrupt, set[str]]] = [
@@ -151,6 +158,7 @@ CORRUPTIONS: list[tuple[Corrupt, set[str]]] = [
     (miss_the_previous_delay, {KNOCK_ON}),
     (count_too_much_knock_on, {KNOCK_ON}),
     (add_a_batch_twice, {BOARD}),
+    (divide_an_hour, {BOARD}),
     (leave_an_hour_out, {BOARD}),
     (lose_a_dead_letter, {BAD_LINES}),
     (store_a_dead_letter_twice, {BAD_LINES}),
