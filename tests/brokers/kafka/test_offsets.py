@@ -31,7 +31,7 @@ async def test_only_committed_transactions_are_read_and_the_lag_becomes_zero(top
         end = topic.server.end(topic.name)
         await until_in_thread(lambda: topic.committed() == end)
         lane = items[0][0].lane
-        assert stream.producer.get_committed(lane) == stream.producer.get_lane_end(lane) == end - 1
+        await until(lambda: stream.producer.get_committed(lane) == stream.producer.get_lane_end(lane) == end - 1)
     topic.send(numbers(8, 9))
     async with reading(topic.producer()) as stream:
         assert [raw.data for raw, _ in await stream.take(1)] == numbers(8, 9)
