@@ -99,8 +99,8 @@ def check_key(key: object, columns: object, table: str | None, pipeline: str) ->
     who = f"The pipeline {pipeline!r}"
     example = "table='spent', key='customer', columns='customer string, spent double'"
     if key is None or columns is None or table is None:
-        arguments = ", ".join(name for name, value in (("table", table), ("key", key), ("columns", columns)) if value is not None)
-        raise ProjectError(f"{who} has {arguments} alone.", hint=f"A keyed table needs table, key and columns: {example}.")
+        missing = " and ".join(name for name, value in (("table=", table), ("key=", key), ("columns=", columns)) if value is None)
+        raise ProjectError(f"{who} has no {missing}.", hint=f"A keyed table needs table=, key= and columns=: {example}.")
     pairs = _key_pairs(key)
     if not pairs or len({name for name, _ in pairs}) < len(pairs):
         raise ProjectError(

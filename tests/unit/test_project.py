@@ -413,9 +413,10 @@ KEYED: dict[str, Any] = {"on": "a", "table": "spent", "key": "customer", "column
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"columns": None}, "has table, key alone"),
-        ({"key": None}, "has table, columns alone"),
-        ({"table": None}, "has key, columns alone"),
+        ({"columns": None}, "has no columns=."),
+        ({"key": None}, "has no key=."),
+        ({"table": None}, "has no table=."),
+        ({"table": None, "key": None}, "has no table= and key=."),
         ({"key": []}, "has key=[]"),
         ({"key": ["customer", "customer"]}, "has key=['customer', 'customer']"),
         ({"key": 5}, "has key=5"),

@@ -20,9 +20,9 @@ from headrace.pipeline.payload.schemas import PayloadSchemas, parse
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.schemas import EVENTS
 from headrace.pipeline.spark.errors import pipeline_error
-from headrace.pipeline.tables.keyed_runs import checked_result, store_keyed
 from headrace.pipeline.tables.sink import TableSink
 from headrace.pipeline.tables.sinks import open_sinks
+from headrace.pipeline.tables.table_runs import TableRun, call_pipeline
 from headrace.pipeline_declaration import Pipeline
 from headrace.replay.options import HistoryColumns
 from headrace.replay.raw_events import LANE, RawEvents, Replayed, replayed
@@ -84,21 +84,11 @@ class PipelineReplay:
             return before
         try:
             schema = pipeline.payload if pipeline.payload is not None else self._payloads.learn(pipeline, mine)
-            rows = _store(pipeline, parse(mine, schema), batch, sink, count)
+            run = None if pipeline.table is None else TableRun(sink, RunKey(pipeline.table, pipeline.name, batch), Attempt(""), count)
+            rows = call_pipeline(pipeline, parse(mine, schema), run)
         except Exception as error:
             raise pipeline_error(pipeline.name, pipeline.function, error) from error
-        return PipelineResult(pipeline.name, before.batches + 1, before.events + count, before.rows + rows)
-
-
-def _store(pipeline: Pipeline, events: DataFrame, batch: int, sink: TableSink, count: int) -> int:
-    """Call a pipeline, and store the rows that it returns for its table, if it has one; return their number."""
-    if pipeline.table is None:
-        pipeline.function(events)
-        return 0
-    key, attempt = RunKey(pipeline.table, pipeline.name, batch), Attempt("")
-    if pipeline.keyed is not None:
-        return store_keyed(sink, pipeline, pipeline.keyed, key, attempt, events)
-    return sink.store(key, attempt, checked_result(pipeline.function(events), pipeline.table), count)
+        return PipelineResult(pipeline.name, before.batches + 1, before.events + count, before.rows + (rows or 0))
 
 
 def _events(watches: Mapping[str, Mapping[str, Any]], names: HistoryColumns, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

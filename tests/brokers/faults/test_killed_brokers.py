@@ -7,15 +7,14 @@ has confirmed, nothing is delivered after its advance.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from headrace.sources.objects.gcs import client as gcs_client
 from support.processes.proxy import Direction
 from support.sources.killed import KILLABLE, proxied_killable
-from support.sources.proxied import SHORT, Proxied
+from support.sources.proxied import SHORT, Advance, Proxied, begin_in_silence
 from support.sources.reading import numbers, until
 from support.sources.resumed_reading import resumed_reading
 
@@ -47,14 +46,8 @@ def proxied(killable: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxied]
 async def test_a_broker_killed_in_an_advance_delivers_the_others_again(killable: str, proxied: Proxied, lost: Direction) -> None:
     is_advancing = asyncio.Event()
 
-    async def disturb(advance: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        passed = proxied.proxy.passed("to_server")
-        proxied.proxy.silence(lost)
-        running = asyncio.ensure_future(advance())
-        if lost == "to_client":
-            await until(lambda: proxied.proxy.passed("to_server") > passed or running.done())
-        else:
-            await asyncio.sleep(0)
+    async def disturb(advance: Advance) -> None:
+        running = await begin_in_silence(proxied.proxy, lost, advance)
         is_advancing.set()
         await running
 

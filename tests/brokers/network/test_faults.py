@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +17,11 @@ from headrace import Kafka
 from headrace.errors import HeadraceError
 from headrace.testing.contract.reading import reading
 from support.processes.proxy import Direction
-from support.sources.proxied import Proxied
+from support.sources.proxied import Advance, Proxied, begin_in_silence
 from support.sources.reading import numbers, take_to, until
 from support.sources.resumed_reading import ResumedReading, resumed_reading
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow]
-
-Advance = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def send(proxied: Proxied, first: int, last: int) -> None:
@@ -62,14 +58,7 @@ async def test_connections_that_are_reset_during_an_advance(proxied: Proxied, lo
     """The request of the advance is lost, or its answer, or nothing but the connection."""
 
     async def disturb(advance: Advance) -> None:
-        passed = proxied.proxy.passed("to_server")
-        if lost is not None:
-            proxied.proxy.silence(lost)
-        running = asyncio.ensure_future(advance())
-        if lost == "to_client":
-            await until(lambda: proxied.proxy.passed("to_server") > passed or running.done())
-        else:
-            await asyncio.sleep(0)
+        running = await begin_in_silence(proxied.proxy, lost, advance)
         proxied.proxy.reset()
         proxied.proxy.speak()
         await running

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,7 +15,7 @@ from support.processes import elasticmq, kafka, nats, pubsub, rabbitmq, redis, v
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer
 from support.processes.ports import free_port
-from support.processes.proxy import Proxy
+from support.processes.proxy import Direction, Proxy
 from support.sources import postgres
 from support.sources.kafka import KafkaTopic
 from support.sources.nats import NatsStream
@@ -22,8 +23,11 @@ from support.sources.objects import TestBucket
 from support.sources.postgres import OutboxTable
 from support.sources.pubsub import PubSubSubscription
 from support.sources.rabbitmq import RabbitQueue, RabbitStream
+from support.sources.reading import until
 from support.sources.redis import RedisStream
 from support.sources.sqs import SqsQueue
+
+Advance = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Proxied(NamedTuple):
@@ -143,6 +147,19 @@ def _objects(*, short: bool, server: Any = None) -> Proxied:
         bucket.put(f"{messages[0].decode()}.jsonl", messages)
 
     return _proxied(bucket, bucket.server.address, bucket.upstream(read="lines"), send, ordered=False)
+
+
+async def begin_in_silence(proxy: Proxy, lost: Direction | None, advance: Advance) -> asyncio.Future[None]:
+    """Begin an advance whose request is lost, or its answer, or nothing. Return once the request was sent, if it is not lost."""
+    passed = proxy.passed("to_server")
+    if lost is not None:
+        proxy.silence(lost)
+    running = asyncio.ensure_future(advance())
+    if lost == "to_client":
+        await until(lambda: proxy.passed("to_server") > passed or running.done())
+    else:
+        await asyncio.sleep(0)
+    return running
 
 
 PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {

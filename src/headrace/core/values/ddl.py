@@ -28,6 +28,13 @@ _TOKEN: Final = re.compile(
 )
 
 
+class _Field(NamedTuple):
+    """A field's name, and the first word of its type."""
+
+    name: str
+    type: str
+
+
 class _Token(NamedTuple):
     kind: str
     text: str
@@ -44,10 +51,10 @@ def column_types(schema: str) -> dict[str, str]:
 
     Raise `ValueError` if Spark cannot read `schema` as a list of columns.
     """
-    types = _Parser(_tokens(schema)).whole()
-    if not types:
+    fields = _Parser(_tokens(schema)).whole()
+    if not fields:
         raise ValueError("it is not a list of columns.")
-    return types
+    return {field.name: field.type for field in fields.values()}
 
 
 def _tokens(schema: str) -> list[_Token]:
@@ -68,43 +75,43 @@ class _Parser:
         self._tokens = tokens
         self._at = 0
 
-    def whole(self) -> dict[str, str]:
-        """Parse fields, or one struct, up to the end. Return the type's first word by field; a struct has no fields here."""
+    def whole(self) -> dict[str, _Field]:
+        """Parse fields, or one struct, up to the end. Return the fields by name in lower case; one struct has none here."""
         if not self._tokens:
             raise ValueError("it has no fields.")
-        types: dict[str, str] = {}
+        fields: dict[str, _Field] = {}
         if self._tokens[0].text.lower() == "struct" and self._sign(1) == "<":
             self._type()
         else:
-            types = self._fields(end="")
+            fields = self._fields(end="")
         if self._at < len(self._tokens):
             raise ValueError(f"{self._tokens[self._at].text!r} is not expected behind a whole schema.")
-        return types
+        return fields
 
-    def _fields(self, end: str) -> dict[str, str]:
-        types: dict[str, str] = {}
+    def _fields(self, end: str) -> dict[str, _Field]:
+        fields: dict[str, _Field] = {}
         while True:
-            self._field(types)
+            self._field(fields)
             if self._sign() == ",":
                 self._at += 1
                 continue
             if self._sign() == end or (not end and self._at == len(self._tokens)):
-                return types
+                return fields
             self._expected("a comma")
 
-    def _field(self, types: dict[str, str]) -> None:
+    def _field(self, fields: dict[str, _Field]) -> None:
         if self._at == len(self._tokens) or self._tokens[self._at].kind not in ("word", "quoted"):
             self._expected("the name of a field")
         name = self._tokens[self._at].text
         spelled = name[1:-1].replace("``", "`") if name.startswith("`") else name
-        if spelled.lower() in map(str.lower, types):
+        if spelled.lower() in fields:
             raise ValueError(f"the field {name!r} is there twice. Spark ignores case in names.")
         self._at += 1
         if self._sign() == ":":
             self._at += 1
         if self._at == len(self._tokens) or self._sign() in (",", ">"):
             raise ValueError(f"the field {name!r} has no type.")
-        types[spelled] = self._tokens[self._at].text.lower()
+        fields[spelled.lower()] = _Field(spelled, self._tokens[self._at].text.lower())
         self._type()
         self._notes()
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 import pyarrow as pa
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headrace.core.ranges import Ranges
 from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, RunTooLarge, TypeConflict
@@ -27,8 +27,8 @@ from headrace.pipeline.payload.schemas import PayloadSchemas
 from headrace.pipeline.runs.identity import Attempt, RunKey, digest_of, run_id
 from headrace.pipeline.runs.run import Run, size_of
 from headrace.pipeline.spark.errors import JvmDied, jvm_died, pipeline_error
-from headrace.pipeline.tables.keyed_runs import checked_result, store_keyed
 from headrace.pipeline.tables.sink import TableSink
+from headrace.pipeline.tables.table_runs import TableRun, call_pipeline
 from headrace.pipeline_declaration import Pipeline, TableFormat
 from headrace.tasks.starter import Starter, starting
 from headrace.wire.pipelines.plans import SplitRun
@@ -257,15 +257,9 @@ class RunExecutor:
     def _attempt(self, pipeline: Pipeline, run: Run, key: RunKey | None, attempt: Attempt) -> int | None:
         """Call the function; return the number of rows in its table, or None without a table."""
         parsed = self._services.payloads.apply(pipeline, run.events, self._frames_of(run.batch))
+        table_run = None if key is None else TableRun(self._sink(run), key, attempt, size_of(run.events))
         with starting(f"{self._incarnation}/{run.name}/{run.batch}", self._services.starter):
-            if key is not None and pipeline.keyed is not None:
-                return store_keyed(self._sink(run), pipeline, pipeline.keyed, key, attempt, parsed)
-            result = pipeline.function(parsed)
-        if key is None:
-            if isinstance(result, DataFrame):
-                raise PipelineError("it returns rows but has no table.", hint="Give it one: @project.pipeline(..., table='name').")
-            return None
-        return self._sink(run).store(key, attempt, checked_result(result, key.table), size_of(run.events))
+            return call_pipeline(pipeline, parsed, table_run)
 
     def _frames_of(self, batch: int) -> DataFrames:
         """Return the DataFrames of a batch. Pipelines share those of the newest batch."""

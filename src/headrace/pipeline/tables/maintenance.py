@@ -1,4 +1,4 @@
-"""Look at the tables of a folder, and remove what they no longer need: many small files, and files of old versions."""
+"""Describe the tables of a folder, compact their small files, and remove files of old versions."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def compact(folder: Path, name: str) -> TableCompaction:
         PipelineError: It does not exist, or pipelines committed to it all the time.
     """
     table = _delta(folder, name)
-    before = len(table.file_uris())
     from deltalake.exceptions import DeltaError
 
+    before = len(table.file_uris())
     try:
         table.optimize.compact()
     except DeltaError as error:
@@ -97,20 +97,17 @@ def _opened(path: Path) -> Any:
 
 
 def _summary_of_delta(path: Path) -> TableSummary:
-    files = pa.table(_opened(path).get_add_actions(flatten=True))
-    written = pc.max(files.column("modification_time")).as_py()
+    table = _opened(path)
+    files = pa.table(table.get_add_actions(flatten=True))
+    written = pc.max(files.column("modification_time")).as_py()  # milliseconds
     return TableSummary(
         name=path.name,
         format="delta",
-        rows=pc.sum(files.column("num_records")).as_py() or 0,
+        rows=table.count(),
         files=files.num_rows,
         bytes=pc.sum(files.column("size_bytes")).as_py() or 0,
-        written=None if written is None else _time(written),
+        written=None if written is None else datetime.fromtimestamp(written / 1000, UTC),
     )
-
-
-def _time(value: datetime | int) -> datetime:
-    return datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else value.astimezone(UTC)
 
 
 def _summary_of_parquet(path: Path) -> TableSummary:

@@ -6,7 +6,7 @@ from headrace.wire.base import Timestamp, WireModel
 
 
 class TableSummary(WireModel):
-    """A table: its rows, files and bytes without files that only older versions have. `written` is null if it has no file."""
+    """A table. Its files and bytes are those of its newest version. `written` is null if it has no file."""
 
     name: str
     format: str
@@ -51,7 +51,7 @@ class TableCompaction(WireModel):
 
 
 class TableVacuum(WireModel):
-    """Files that no version of a table needs that is younger than `keep_hours`. They were removed, or not in a dry run."""
+    """The files of a table that no version of the last `keep_hours` has. They were removed, or only listed if it is a `dry_run`."""
 
     table: str
     keep_hours: int

@@ -25,11 +25,20 @@ def read_actions(entry: Path) -> Actions:
 
 
 def remove_empty_creation(folder: Path) -> None:
-    """Remove a log of commits without content: a power cut took the creation of the table before it was synced, and so all of its rows."""
-    entries = [path for path in (folder / "_delta_log").glob("*.json") if path.stem.isdecimal()]
-    if not any(path.stat().st_size for path in entries):
-        for path in entries:
-            path.unlink(missing_ok=True)
+    """Remove the log of a table whose creation has no bytes: a power cut lost it before it was synced, and so before any row was reported.
+
+    A log with later commits that have bytes stays as it is.
+    """
+    log = folder / "_delta_log"
+    try:
+        is_empty = (log / f"{0:020}.json").stat().st_size == 0
+    except FileNotFoundError:
+        return
+    if is_empty:
+        entries = [path for path in log.glob("*.json") if path.stem.isdecimal()]
+        if not any(path.stat().st_size for path in entries):
+            for path in entries:
+                path.unlink(missing_ok=True)
 
 
 def each(actions: Actions, kind: str) -> Iterator[dict[str, Any]]:

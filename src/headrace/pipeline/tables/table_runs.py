@@ -1,9 +1,9 @@
-"""Run a pipeline on a keyed table: find the keys of its events, and store the rows that it computes for them."""
+"""Call a pipeline, and store the rows that it returns. A pipeline with a keyed table also receives the rows of its events' keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -29,28 +29,49 @@ class KeyedSink(Protocol):
         """Replace the rows of these keys by the result of `compute` for their present rows; return their number."""
 
 
-def store_keyed(sink: TableSink, pipeline: Pipeline, keyed: KeyedTable, key: RunKey, attempt: Attempt, events: DataFrame) -> int:
-    """Call the pipeline with its events and the table's rows of their keys, and store the rows that it returns; return their number.
+class TableRun(NamedTuple):
+    """A run whose pipeline has a table: the sink, the run's identity, and the size of its events in usual events."""
+
+    sink: TableSink
+    key: RunKey
+    attempt: Attempt
+    size: int
+
+
+def call_pipeline(pipeline: Pipeline, events: DataFrame, run: TableRun | None) -> int | None:
+    """Call a pipeline with its events, and store the rows that it returns. Return their number, or None without a table.
 
     Raises:
-        PipelineError: The key is not in the events, the result is not a DataFrame, or the run was planned before the table had a key.
-        TypeConflict, RunConflict: As for `KeyedSink.replace`.
+        PipelineError: The result does not fit the declaration, the key is not in the events, or the run was planned before the table
+            had a key.
+        TypeConflict, RunConflict: As for `TableSink.store`.
     """
-    if not isinstance(sink, KeyedSink):
+    if run is None:
+        if isinstance(pipeline.function(events), DataFrame):
+            raise PipelineError("it returns rows but has no table.", hint="Give it one: @project.pipeline(..., table='name').")
+        return None
+    if pipeline.keyed is None:
+        return run.sink.store(run.key, run.attempt, _checked(pipeline.function(events), run.key.table), run.size)
+    return _replace(pipeline, pipeline.keyed, events, run)
+
+
+def _replace(pipeline: Pipeline, keyed: KeyedTable, events: DataFrame, run: TableRun) -> int:
+    """Call a pipeline with its events and the table's rows of their keys, and replace those rows."""
+    table = run.key.table
+    if not isinstance(run.sink, KeyedSink):
         raise PipelineError(
-            f"its table {key.table!r} has a key, and this run was planned when it was a Parquet table.",
-            hint="Give the pipeline the format and the key of before, until its open runs have ended. Or discard the dead letter.",
+            f"its table {table!r} has a key, and this run was planned when it was a Parquet table.",
+            hint="Restore the earlier declaration of the pipeline until its open runs have ended. Or discard the dead letter.",
         )
     schema = _schema(keyed)
 
     def compute(rows: pa.Table) -> DataFrame:
-        result = pipeline.function(events, events.sparkSession.createDataFrame(rows, schema))
-        return checked_result(result, key.table)
+        return _checked(pipeline.function(events, events.sparkSession.createDataFrame(rows, schema)), table)
 
-    return sink.replace(key, attempt, _keys(events, keyed, schema, key.table), _columns(schema), compute)
+    return run.sink.replace(run.key, run.attempt, _keys(events, keyed, schema, table), _columns(schema), compute)
 
 
-def checked_result(result: object, table: str) -> DataFrame:
+def _checked(result: object, table: str) -> DataFrame:
     """Return what a pipeline with a table returned. Raises `PipelineError` if it is not a DataFrame."""
     if not isinstance(result, DataFrame):
         raise PipelineError(f"it fills the table {table!r} but returns {type(result).__name__}.", hint="Return a DataFrame from it.")
