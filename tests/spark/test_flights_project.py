@@ -14,11 +14,14 @@ from headrace.demo.report.check import CheckResult, check_tables
 from headrace.demo.report.tables import read_board, read_departures
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.sinks import open_sinks
+from headrace.pipeline.tables.table_runs import TableRun, call_pipeline
 from headrace.project import Project, load_project
 from support.pipelines.flights import FEW, few_plan, january, right_outcome
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
+ORIGIN = Origin("log", "flights", "first")
 COLUMNS = "position long, mark string, seq long, payload string"
 
 
@@ -35,19 +38,22 @@ def batch(spark: SparkSession, project: Project, first: int, count: int, *, back
     return spark.createDataFrame(rows, COLUMNS).withColumn("payload", sf.from_json("payload", payload))
 
 
-def opened(spark: SparkSession, home: Path) -> tuple[Project, ParquetSink]:
-    """Return the project and its tables; the session may have run other pipelines before, with tables elsewhere."""
+def opened(spark: SparkSession, home: Path) -> Project:
+    """Return the project; the session may have run other pipelines before, with tables elsewhere."""
     spark.conf.set("spark.headrace.tables", str(home / "tables"))
-    return load_project(install_project(home)), ParquetSink(home / "tables", Origin("log", "flights", "first"))
+    return load_project(install_project(home))
 
 
 def run(spark: SparkSession, home: Path, *, backwards: bool = False) -> CheckResult:
-    project, sink = opened(spark, home)
+    project = opened(spark, home)
+    pipelines = project.pipelines
+    sinks = open_sinks(pipelines.values(), home / "tables", ORIGIN)
     for number, first in enumerate(range(0, FEW, 1_100)):
         events = batch(spark, project, first, 1_100, backwards=backwards).persist()
-        for name, pipeline in project.pipelines.items():
+        for name, pipeline in pipelines.items():
             assert pipeline.table is not None
-            sink.store(RunKey(pipeline.table, name, number), Attempt("digest"), pipeline.function(events), 1_100)
+            key = RunKey(pipeline.table, name, number)
+            call_pipeline(pipeline, events, TableRun(sinks[pipeline.format], key, Attempt("digest"), 1_100))
         events.unpersist()
     outcome = right_outcome()
     tables = home / "tables"
@@ -69,7 +75,7 @@ def test_without_the_order_the_knock_on_delay_is_wrong(spark: SparkSession, tmp_
 
 @pytest.mark.slow
 def test_a_repeated_batch_has_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    project, sink = opened(spark, tmp_path)
+    project, sink = opened(spark, tmp_path), ParquetSink(tmp_path / "tables", ORIGIN)
     pipeline = project.pipelines["knock_on_delay"]
     events = batch(spark, project, 0, 500)
     sink.store(RunKey("knock_on_delay", "knock_on_delay", 0), Attempt("digest"), pipeline.function(events), 500)
