@@ -44,8 +44,9 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/rabbitmq.sh setup
 	@scripts/brokers/redis.sh setup
 
+# The groups begin in the order of their files: by number of tests, the long ones would begin last.
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
-	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) -m brokers
+	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m brokers
 
 test-all: test test-rest test-brokers ## run all checks and all tests
 

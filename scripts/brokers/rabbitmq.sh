@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # RabbitMQ from the system's packages, as a node of its own with a port mapper of its own: not the node that the package makes.
+# One more command: `sync` writes the definitions of queues to the disk, which the server does a few seconds after it has confirmed them.
 source "$(dirname "$0")/common.sh"
 
 programs() { ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin 2>/dev/null | sort -V | tail -1; }
@@ -72,7 +73,14 @@ end_mapper() {
   rm -f "$file"
 }
 
+sync_definitions() {
+  local folder port mapper; folder=$(data_folder rabbitmq); port=$(cat "$folder/port"); read -r mapper _ <"$folder/ports"
+  echo 'mnesia:sync_log(), [dets:sync(Table) || Table <- dets:all()].' |
+    ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT=$mapper erl_call -c "$(cat "$folder/.erlang.cookie")" -n "headrace$port@localhost" -e >/dev/null
+}
+
 case ${1:-} in
+  sync) sync_definitions; exit ;;
   stop | wipe) end_process rabbitmq; end_mapper ;;
   kill) if is_running rabbitmq; then kill -KILL -- "-$(process_id rabbitmq)"; fi ;; # the program of the package is a shell around the node
 esac

@@ -17,7 +17,7 @@ from support.processes.seeks import SeekScene
 from support.sources.nats import MakeStream, NatsStream
 from support.sources.reading import numbers
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("nats"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("nats-seeks"), pytest.mark.timeout(300)]
 
 PROJECT = """
 from headrace import Nats, Project

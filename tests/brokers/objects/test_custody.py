@@ -12,7 +12,7 @@ import pytest
 from support.processes.deployment import Deployment, until
 from support.sources.objects import ObjectServer, TestBucket
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects-custody"), pytest.mark.timeout(300)]
 
 PROJECT = """
 from headrace import ObjectStore, Project

@@ -119,7 +119,9 @@ async def test_the_first_opening_creates_the_slot_and_the_publication(table: Out
     producer = table.producer(create_publication=True)
     producer.log = stream_log(0)
     async with reading(producer) as stream:
-        await until_in_thread(lambda: bool(table.execute("SELECT 1 FROM pg_stat_replication WHERE application_name = 'headrace'")))
+        await until_in_thread(
+            lambda: bool(table.execute("SELECT 1 FROM pg_replication_slots WHERE active AND slot_name = %s", values=[table.slot]))
+        )
         table.send(numbers(0, 1))
         assert [raw.value["n"] for raw, _ in await stream.take(1)] == [0]
 

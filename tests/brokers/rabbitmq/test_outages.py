@@ -26,8 +26,6 @@ async def test_a_killed_server_ends_the_stream_and_delivers_what_was_not_acknowl
     make_queue: MakeQueue, own_server: RabbitServer, kind: str
 ) -> None:
     queue = make_queue(kind, server=own_server)
-    # A node stores the name of a new quorum queue a little later. A kill before that makes the queue unavailable for ever.
-    await asyncio.to_thread(own_server.restart)
     queue.send(numbers(0, 200))
     async with reading(queue.producer()) as stream:
         items = await stream.take(200)

@@ -23,7 +23,7 @@ from support.sources.reading import items_of, numbers, numbers_of
 from support.sources.reading import until as until_moved
 from support.sources.redis import RedisStream
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("redis"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("redis-seeks"), pytest.mark.timeout(300)]
 
 PROJECT = """
 from headrace import Project, RedisStreams

@@ -10,9 +10,10 @@ from headrace.testing import Broker, SourceContract
 from support.processes.elasticmq import shared
 from support.sources.sqs import FifoQueueBroker, StandardQueueBroker
 
-pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("sqs")]
+pytestmark = [pytest.mark.brokers]
 
 
+@pytest.mark.xdist_group("sqs-standard")
 class TestStandardQueue(SourceContract):
     many = 5_000
 
@@ -20,6 +21,7 @@ class TestStandardQueue(SourceContract):
         return StandardQueueBroker(shared())
 
 
+@pytest.mark.xdist_group("sqs-fifo")
 class TestFifoQueue(SourceContract):
     many = 400
 

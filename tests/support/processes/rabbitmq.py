@@ -37,6 +37,7 @@ class RabbitServer(BrokerServer):
         authority.issue("server")
         self.authority = authority.certificate
         tls = {"RABBITMQ_TLS_FOLDER": str(self.authority.parent), "RABBITMQ_TLS_PORT": str(tls_port)}
+        self._queues: frozenset[str] = frozenset()
         super().__init__("rabbitmq", folder=folder, **tls | settings)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="sender of RabbitMQ", daemon=True).start()
@@ -50,6 +51,22 @@ class RabbitServer(BrokerServer):
     def pid(self) -> int:
         """The id of the node's process."""
         return int((self._folder / "rabbitmq-0" / "node.pid").read_text())
+
+    def start(self) -> str:
+        """Start it, and wait until it has recovered the queues that it had when it was killed. It accepts connections before."""
+        address = super().start()
+        limit = time.monotonic() + SECONDS
+        while self._queues and (missing := self._queues - self._running_queues()):
+            assert time.monotonic() < limit, f"not recovered: {sorted(missing)}"
+            time.sleep(0.05)
+        self._queues = frozenset()
+        return address
+
+    def kill(self) -> None:
+        """End it with SIGKILL, after its definitions of queues are on the disk: it confirms them some seconds before."""
+        self._queues = self._running_queues()
+        self._run("sync")
+        super().kill()
 
     def close(self) -> None:
         self.admin.close()
@@ -125,20 +142,21 @@ class RabbitServer(BrokerServer):
         """Return what the management API says of a queue. Its counts are up to some seconds old."""
         return dict(self._request("GET", f"/queues/{quote(vhost, safe='')}/{queue}"))
 
-    def start_with(self, queue: str) -> None:
-        """Start it, and wait until it has recovered a stream. It accepts connections before."""
-        self.start()
-        limit = time.monotonic() + SECONDS
-        while self.admin.get(f"/queues/%2F/{queue}").status_code != 200:
-            assert time.monotonic() < limit, f"{queue} is not recovered"
-            time.sleep(0.05)
-
     def close_connections(self) -> int:
         """Close the connections of Headrace by force, and return their number."""
         named = [one for one in self._request("GET", "/connections") if one.get("user_provided_name") == "headrace"]
         for one in named:
             self.admin.delete(f"/connections/{quote(one['name'], safe='')}")
         return len(named)
+
+    def _running_queues(self) -> frozenset[str]:
+        """Return the names of the queues that a client can use and that outlive a restart."""
+        try:
+            queues = self._request("GET", "/queues")
+        except httpx.TransportError:
+            return frozenset()
+        lasting = (queue for queue in queues if queue["durable"] and not queue["exclusive"])
+        return frozenset(f"{queue['vhost']} {queue['name']}" for queue in lasting if queue.get("state", "running") == "running")
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         response = self.admin.request(method, path, json=body)

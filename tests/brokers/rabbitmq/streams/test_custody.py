@@ -105,8 +105,6 @@ def test_a_server_that_is_killed_under_a_triggerer_loses_nothing_and_repeats_no_
     tmp_path: Path, make_stream: MakeStream, own_server: RabbitServer
 ) -> None:
     stream = make_stream(own_server)
-    own_server.restart()  # a new stream is on disk a little later than it is declared
-    own_server.start_with(stream.name)
     with Deployment.with_short_leases(tmp_path / "first") as deployment:
         deployment.share_connection(stream.connection)
         deployment.triggerer(project(deployment, stream))
@@ -114,6 +112,6 @@ def test_a_server_that_is_killed_under_a_triggerer_loses_nothing_and_repeats_no_
             stream.send(numbers(first, first + 300))
             deployment.wait_for_more_events(first)
             own_server.kill()
-            own_server.start_with(stream.name)
+            own_server.start()
         until(lambda: deployment.count_events() == 600 and (stream.offset() or 0) >= 599, "all messages are stored once and committed")
         deployment.balanced_stream()

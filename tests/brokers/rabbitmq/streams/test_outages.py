@@ -22,12 +22,9 @@ pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("ra
 
 
 @pytest.fixture
-async def settled(make_stream: MakeStream, own_server: RabbitServer) -> RabbitStream:
-    """Return a stream that the server has on disk."""
-    stream = await asyncio.to_thread(make_stream, own_server)
-    await asyncio.to_thread(own_server.restart)
-    await asyncio.to_thread(own_server.start_with, stream.name)
-    return stream
+async def own_stream(make_stream: MakeStream, own_server: RabbitServer) -> RabbitStream:
+    """Return a stream of the server that tests may kill."""
+    return await asyncio.to_thread(make_stream, own_server)
 
 
 async def recovered(stream: RabbitStream) -> None:
@@ -54,10 +51,10 @@ async def read_to_end(stream: RabbitStream, last: int) -> list[int]:
     return seen
 
 
-async def test_a_killed_server_has_the_offset_and_the_birthmark(settled: RabbitStream, own_server: RabbitServer) -> None:
-    settled.send(numbers(0, 200))
-    await recovered(settled)
-    async with reading(settled.reader()) as stream:
+async def test_a_killed_server_has_the_offset_and_the_birthmark(own_stream: RabbitStream, own_server: RabbitServer) -> None:
+    own_stream.send(numbers(0, 200))
+    await recovered(own_stream)
+    async with reading(own_stream.reader()) as stream:
         items = await stream.take(200)
         await stream.advance(items[:120])
         await asyncio.to_thread(own_server.kill)
@@ -66,27 +63,27 @@ async def test_a_killed_server_has_the_offset_and_the_birthmark(settled: RabbitS
         with pytest.raises(StreamEnded):
             await stream.advance(items[120:])
     with pytest.raises(StreamError, match="cannot be reached"):
-        async with reading(settled.reader()) as stream:
+        async with reading(own_stream.reader()) as stream:
             await stream.take(1)
-    await asyncio.to_thread(own_server.start_with, settled.name)
-    settled.send(numbers(200, 210))
-    await recovered(settled)
-    assert await read_to_end(settled, 209) == list(range(120, 210))
-    async with reading(settled.reader()) as stream:
-        settled.send(numbers(210, 211))
+    await asyncio.to_thread(own_server.start)
+    own_stream.send(numbers(200, 210))
+    await recovered(own_stream)
+    assert await read_to_end(own_stream, 209) == list(range(120, 210))
+    async with reading(own_stream.reader()) as stream:
+        own_stream.send(numbers(210, 211))
         ((raw, _),) = await stream.take(1)
     assert raw.lane == items[0][0].lane
 
 
 async def test_a_server_killed_at_random_moments_of_advances_loses_and_repeats_no_advanced_message(
-    settled: RabbitStream, own_server: RabbitServer
+    own_stream: RabbitStream, own_server: RabbitServer
 ) -> None:
-    settled.send(numbers(0, 2_000))
+    own_stream.send(numbers(0, 2_000))
     done = -1
     for _ in range(3):
-        await recovered(settled)
+        await recovered(own_stream)
         stop_after = random.randrange(1, 200)
-        async with reading(settled.reader()) as stream:
+        async with reading(own_stream.reader()) as stream:
             items = await stream.take(1)
             first = numbers_of(items)[0]
             # The last advance may have been stored before the server could confirm it.
@@ -101,19 +98,19 @@ async def test_a_server_killed_at_random_moments_of_advances_loses_and_repeats_n
                     items = await stream.take(1)
             assert killing is not None
             await killing
-        await asyncio.to_thread(own_server.start_with, settled.name)
-    rest = await read_to_end(settled, 1_999)
+        await asyncio.to_thread(own_server.start)
+    rest = await read_to_end(own_stream, 1_999)
     assert rest[0] in (done + 1, done + 2)
     assert rest == list(range(rest[0], 2_000))
 
 
-async def test_a_silent_server_is_noticed_and_the_producer_closes(settled: RabbitStream, own_server: RabbitServer) -> None:
-    settled.set_connection(f"amqp://guest:guest@{own_server.address}/?heartbeat=1")
-    settled.send(numbers(0, 3))
-    await recovered(settled)
+async def test_a_silent_server_is_noticed_and_the_producer_closes(own_stream: RabbitStream, own_server: RabbitServer) -> None:
+    own_stream.set_connection(f"amqp://guest:guest@{own_server.address}/?heartbeat=1")
+    own_stream.send(numbers(0, 3))
+    await recovered(own_stream)
     tasks = asyncio.all_tasks()
     os_pid = own_server.pid
-    async with reading(settled.reader()) as stream:
+    async with reading(own_stream.reader()) as stream:
         items = await stream.take(3)
         os.kill(os_pid, signal.SIGSTOP)
         try:
@@ -124,4 +121,4 @@ async def test_a_silent_server_is_noticed_and_the_producer_closes(settled: Rabbi
         finally:
             os.kill(os_pid, signal.SIGCONT)
     assert asyncio.all_tasks() == tasks
-    assert await read_to_end(settled, 2) == [0, 1, 2]
+    assert await read_to_end(own_stream, 2) == [0, 1, 2]
