@@ -19,8 +19,10 @@ from pyspark.sql import functions as sf
 
 from headrace import Memory, Project
 from headrace.errors import Fenced, PipelineError, TypeConflict
+from headrace.pipeline.runs.code_version import code_of
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.delta.sink import DeltaSink
+from headrace.pipeline.tables.maintenance import read_history
 from headrace.testing import run_project
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running
@@ -306,3 +308,5 @@ def test_a_run_whose_report_was_lost_is_not_added_again(api: Api, home: Path, sp
     with running(project, options, spark) as run:
         run.until_handled(api, 120)
     assert {row["k"]: row["n"] for row in read(options.tables, "counts")} == {k: len(range(k, 120, 7)) for k in range(7)}
+    changes = read_history(options.tables, "counts", 9, lambda *_: None).changes
+    assert {change.code for change in changes if change.run_id} == {code_of(counts)}

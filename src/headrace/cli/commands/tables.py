@@ -57,8 +57,8 @@ def history(name: Name, limit: Limit = 20, tables: Tables = None, home: Home = N
 
     with ProgressBars("files", transient=True) as bars:
         result = read_history(read_settings(home=home, tables=tables).table_folder, name, limit, bars.update)
-    rows = [(ago(c.written), c.rows, c.scope, c.pipeline, c.batch, c.attempt, c.run_id, c.where) for c in result.changes]
-    columns: Columns = ["written", number("rows"), "scope", "pipeline", number("batch"), number("attempt"), "run", long("where")]
+    rows = [(ago(c.written), c.rows, c.scope, c.pipeline, c.batch, c.attempt, c.run_id, c.code, c.where) for c in result.changes]
+    columns: Columns = ["written", number("rows"), "scope", "pipeline", number("batch"), number("attempt"), "run", "code", long("where")]
     render(result, columns, rows, json=json, empty=f"The table {name} has no rows yet.")
 
 

@@ -24,6 +24,7 @@ from headrace.pipeline.execution.running_runs import RunningRuns
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.payload.frames import DataFrames
 from headrace.pipeline.payload.schemas import PayloadSchemas
+from headrace.pipeline.runs.code_version import code_of
 from headrace.pipeline.runs.identity import Attempt, RunKey, digest_of, run_id
 from headrace.pipeline.runs.run import Run, size_of
 from headrace.pipeline.spark.errors import JvmDied, jvm_died, pipeline_error
@@ -87,6 +88,7 @@ class RunExecutor:
     ) -> None:
         self._spark = spark
         self._pipelines = pipelines
+        self._codes = {name: code_of(pipeline.function) for name, pipeline in pipelines.items() if pipeline.table is not None}
         self._scope = lease.scope
         self._incarnation = lease.incarnation
         self._epoch = lease.epoch
@@ -188,7 +190,7 @@ class RunExecutor:
         attempts = 1 if is_part(run) or self._returned.is_searched(run.pipeline) else pipeline.attempts
         for tried in range(1, attempts + 1):
             run.begun += 1
-            attempt = Attempt(digest, run.begun, self._run_id(run, run.begun))
+            attempt = Attempt(digest, run.begun, self._run_id(run, run.begun), self._codes.get(run.pipeline, ""))
             with run_log(attempt.run_id, pipeline=run.pipeline, batch=run.batch, attempt=attempt.number, seqs=seqs):
                 end = self._attempt_once(pipeline, run, key, attempt, last=tried == attempts)
             if end is not _AttemptEnd.FAILED:

@@ -45,11 +45,12 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a run: the digest of the run's events, the attempt's number, and the id under which it is reported."""
+    """One attempt at a run: the digest of the run's events, its number, the id under which it is reported, and the version of the code."""
 
     digest: str
     number: int = 1
     run_id: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class RunIdentity:
     digest: str
     attempt: int
     run_id: str
+    code: str = ""
 
     @classmethod
     def parsed(cls, metadata: str | None) -> RunIdentity | None:
@@ -108,7 +110,8 @@ class Origin:
 
     def metadata(self, key: RunKey, attempt: Attempt) -> str:
         """Return the identity of the rows that this attempt stores, as JSON."""
-        return json.dumps(self._run(key) | {"digest": attempt.digest, "attempt": attempt.number, "run_id": attempt.run_id})
+        tried = {"digest": attempt.digest, "attempt": attempt.number, "run_id": attempt.run_id, "code": attempt.code}
+        return json.dumps(self._run(key) | tried)
 
     def is_of(self, key: RunKey, metadata: str | None) -> bool:
         """Return whether the metadata of a file or commit is that of this run."""

@@ -36,6 +36,7 @@ def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -
             batch=run.batch if run else None,
             attempt=run.attempt if run else None,
             run_id=run.run_id if run else None,
+            code=run.code or None if run else None,
         )
         for entry in newest
     ]

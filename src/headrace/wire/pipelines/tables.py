@@ -23,7 +23,10 @@ class TableList(WireModel):
 
 
 class TableChange(WireModel):
-    """A commit of a Delta table or a file of a Parquet table, and the run that made it. Without a run, another program made it."""
+    """A commit of a Delta table or a file of a Parquet table, and the run that made it. Without a run, another program made it.
+
+    `code` is the version of the pipeline's code: `commit HEX` of Git, or `function HEX`, a digest of the function's source.
+    """
 
     where: str
     written: Timestamp
@@ -33,6 +36,7 @@ class TableChange(WireModel):
     batch: int | None
     attempt: int | None
     run_id: str | None
+    code: str | None
 
 
 class TableHistory(WireModel):
