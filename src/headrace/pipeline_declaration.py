@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, get_args
@@ -36,11 +36,19 @@ class KeyedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How an append table is written: the columns that partition it, and whether columns that it lacks are added to it."""
+
+    partition_by: tuple[str, ...] = ()
+    evolve: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """One pipeline: the user's function, the triggers whose events it takes (glob patterns), and where its rows go.
 
-    `payload` is the DDL schema of the payload (None: inferred elsewhere); `table` None: the function writes for itself; `format` is that
-    of the table. `keyed` has the key of a table whose rows are replaced.
+    `payload` is the DDL schema of the payload (None: inferred elsewhere); `table` None: the function writes for itself; `format` and
+    `options` are those of the table. `keyed` has the key of a table whose rows are replaced.
     """
 
     name: str
@@ -53,6 +61,7 @@ class Pipeline:
     format: TableFormat = "parquet"
     on_failure: OnFailure = "release"
     keyed: KeyedTable | None = None
+    options: TableOptions = TableOptions()
 
     def takes(self, trigger_name: str) -> bool:
         """Whether the pipeline takes the events of the trigger of this name."""
@@ -90,6 +99,52 @@ def check_table(table: object, pipeline: str) -> str | None:
     if not isinstance(table, str) or not TABLE.fullmatch(table):
         raise ProjectError(f"The pipeline {pipeline!r} has table={table!r}.", hint="A table's name has letters, digits and '_'.")
     return table
+
+
+def check_format(format: TableFormat | None, keyed: KeyedTable | None, pipeline: str) -> TableFormat:
+    """Return the format of the table."""
+    chosen: TableFormat = format or ("delta" if keyed else "parquet")
+    if chosen not in get_args(TableFormat):
+        raise ProjectError(f"The pipeline {pipeline!r} has the format {format!r}.", hint="There are 'parquet' and 'delta'.")
+    if keyed and chosen != "delta":
+        raise ProjectError(f"The pipeline {pipeline!r} has a key and the format {format!r}.", hint="A keyed table has the format 'delta'.")
+    return chosen
+
+
+def check_options(partition_by: object, *, evolve: object, format: TableFormat, keyed: KeyedTable | None, pipeline: str) -> TableOptions:
+    """Return how the table is written."""
+    names = (partition_by,) if isinstance(partition_by, str) else partition_by
+    who = f"The pipeline {pipeline!r}"
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+        raise ProjectError(f"{who} has partition_by={partition_by!r}.", hint="Name columns of its rows: partition_by='day'.")
+    if not isinstance(evolve, bool):
+        raise ProjectError(f"{who} has evolve={evolve!r}.", hint="evolve=True adds the columns of its rows that the table lacks.")
+    if keyed and (names or evolve):
+        which = "partition_by=" if names else "evolve="
+        raise ProjectError(f"{who} has a key and {which}.", hint="A keyed table is not partitioned, and has the columns of columns=.")
+    if names and format == "parquet":
+        raise ProjectError(
+            f"{who} has partition_by= and a Parquet table, in which each run is one file.",
+            hint="Give it format='delta', or no partition_by=.",
+        )
+    return TableOptions(tuple(names), evolve)
+
+
+def check_other_writers(pipeline: Pipeline, others: Iterable[Pipeline]) -> None:
+    """Raise `ProjectError` if another pipeline writes the table in another way."""
+    for other in others:
+        if pipeline.table is None or other.table != pipeline.table:
+            continue
+        both = f"The pipelines {other.name!r} and {pipeline.name!r} write the"
+        if other.format != pipeline.format:
+            raise ProjectError(f"{both} table {pipeline.table!r} in two formats.")
+        if pipeline.keyed or other.keyed:
+            raise ProjectError(
+                f"{both} keyed table {pipeline.table!r}.",
+                hint="A keyed table has one pipeline, which computes its rows from its earlier rows. Give each one a table.",
+            )
+        if other.options != pipeline.options:
+            raise ProjectError(f"{both} table {pipeline.table!r}, with different partition_by= or evolve=.")
 
 
 def check_key(key: object, columns: object, table: str | None, pipeline: str) -> KeyedTable | None:

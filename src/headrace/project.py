@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, TypeVar, get_args, overload
+from typing import Any, TypeVar, overload
 
 from headrace.core.batching import BatchPolicy, policy_name
 from headrace.core.values.json_values import why_not_plain
@@ -24,8 +24,11 @@ from headrace.pipeline_declaration import (
     TableFormat,
     check_attempts,
     check_batch,
+    check_format,
     check_key,
     check_on_failure,
+    check_options,
+    check_other_writers,
     check_patterns,
     check_payload,
     check_table,
@@ -135,11 +138,15 @@ class Project:
         on_failure: OnFailure = "release",
         key: Key | None = None,
         columns: str | None = None,
+        partition_by: str | Sequence[str] = (),
+        evolve: bool = False,
     ) -> Callable[[_Function], _Function]:
         """Declare the decorated function as a pipeline of the events of the triggers that match `on` (names or glob patterns).
 
         `batch` says which events share a run: "micro" all events since the last run, "each" one event, or a `Debounce` or `Window`. A run
         that fails `attempts` times becomes a dead letter. `format` is that of the table: "parquet", or "delta" (needs `headrace[delta]`).
+        `partition_by` names the columns that partition a Delta table. `evolve` adds the columns that a Delta table lacks; otherwise, rows
+        with such a column are refused. A Parquet table takes them always.
         `key` makes the table a keyed one, in Delta, with these `columns`: the function also receives the table's rows of the keys of its
         events, and returns the rows that replace them.
         `on_failure` says what happens to the followers of an event in a dead letter, at any depth: "release" processes them, "hold" holds
@@ -154,7 +161,8 @@ class Project:
                 raise ProjectError(f"Two pipelines have the name {pipeline_name!r}.")
             self._declaration = None
             keyed = check_key(key, columns, table, pipeline_name)
-            self._pipelines[pipeline_name] = Pipeline(
+            table_format = check_format(format, keyed, pipeline_name)
+            pipeline = Pipeline(
                 pipeline_name,
                 check_patterns(on, pipeline_name),
                 function,
@@ -162,31 +170,16 @@ class Project:
                 check_payload(payload, pipeline_name),
                 check_batch(batch, pipeline_name),
                 check_attempts(attempts, pipeline_name),
-                self._format(format, table, pipeline_name, is_keyed=keyed is not None),
+                table_format,
                 check_on_failure(on_failure, pipeline_name),
                 keyed,
+                check_options(partition_by, evolve=evolve, format=table_format, keyed=keyed, pipeline=pipeline_name),
             )
+            check_other_writers(pipeline, self._pipelines.values())
+            self._pipelines[pipeline_name] = pipeline
             return function
 
         return declare
-
-    def _format(self, format: TableFormat | None, table: str | None, name: str, *, is_keyed: bool) -> TableFormat:
-        chosen: TableFormat = format or ("delta" if is_keyed else "parquet")
-        if chosen not in get_args(TableFormat):
-            raise ProjectError(f"The pipeline {name!r} has the format {format!r}.", hint="There are 'parquet' and 'delta'.")
-        if is_keyed and chosen != "delta":
-            raise ProjectError(f"The pipeline {name!r} has a key and the format {format!r}.", hint="A keyed table has the format 'delta'.")
-        for other in self._pipelines.values():
-            if table is None or other.table != table:
-                continue
-            if other.format != chosen:
-                raise ProjectError(f"The pipelines {other.name!r} and {name!r} write the table {table!r} in two formats.")
-            if is_keyed or other.keyed is not None:
-                raise ProjectError(
-                    f"The pipelines {other.name!r} and {name!r} write the keyed table {table!r}.",
-                    hint="A keyed table has one pipeline, which computes its rows from its earlier rows. Give each one a table.",
-                )
-        return chosen
 
     @overload
     def task(self, name: Callable[..., Any], /) -> Task: ...

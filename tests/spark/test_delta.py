@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.delta.sink import DeltaSink
+from headrace.pipeline.tables.maintenance import compact
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
+from headrace.pipeline_declaration import TableOptions
 from headrace.project import Project
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running
@@ -78,6 +81,90 @@ def test_rows_that_do_not_fit_the_table_are_refused_with_a_hint(spark: SparkSess
         sink.store(RunKey("legs", "legs", 1), RUN, spark.range(3).withColumn("more", fn.lit(1)), 3)
     assert "ALTER TABLE" in (caught.value.hint or "")
     assert len(rows_of(tmp_path / "legs")) == 3
+
+
+def test_a_table_that_evolves_takes_new_columns_and_fields_and_no_other_type(spark: SparkSession, tmp_path: Path) -> None:
+    sink = DeltaSink(tmp_path, ORIGIN, options={"legs": TableOptions(evolve=True)})
+    nested = fn.struct(fn.lit(1).alias("a"))
+    sink.store(PLACE, RUN, spark.range(2).withColumn("s", nested), 2)
+    wider = fn.struct(fn.lit(1).alias("a"), fn.lit("x").alias("b"))
+    sink.store(RunKey("legs", "legs", 1), RUN, spark.range(2, 3).withColumn("s", wider).withColumn("more", fn.lit(7)), 1)
+    sink.store(RunKey("legs", "legs", 2), RUN, spark.range(3, MAX_DRIVER_EVENTS), MAX_DRIVER_EVENTS + 1)
+    rows = {row["id"]: (row["s"], row["more"]) for row in rows_of(tmp_path / "legs")}
+    assert rows[1] == ({"a": 1, "b": None}, None)
+    assert rows[2] == ({"a": 1, "b": "x"}, 7)
+    assert rows[3] == (None, None)
+    assert len(rows) == MAX_DRIVER_EVENTS
+    with pytest.raises(PipelineError, match="the column 'more' is int in the table and string in the rows"):
+        sink.store(RunKey("legs", "legs", 3), RUN, spark.range(1).withColumn("more", fn.lit("x")), 1)
+    assert len(rows_of(tmp_path / "legs")) == MAX_DRIVER_EVENTS
+
+
+def test_competing_drivers_that_add_columns_store_each_run_once(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"legs": TableOptions(evolve=True)}
+    DeltaSink(tmp_path, ORIGIN).store(PLACE, RUN, spark.range(1), 1)
+
+    def store(number: int) -> int:
+        sink = DeltaSink(tmp_path, ORIGIN, options=options)
+        return sink.store(RunKey("legs", f"legs{number // 2}", 1), RUN, spark.range(1).withColumn(f"c{number // 2}", fn.lit(number)), 1)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(store, range(4))) == [1] * 4
+    rows = rows_of(tmp_path / "legs")
+    assert len(rows) == 3
+    assert set(rows[0]) == {"id", "c0", "c1"}
+
+
+def test_a_partitioned_table_has_a_folder_for_each_value_and_stores_a_run_once(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"legs": TableOptions(partition_by=("kind", "day"))}
+    kinds = fn.when(fn.col("id") % 3 == 0, fn.lit("a/b ü=%")).when(fn.col("id") % 3 == 1, fn.lit("c"))
+    rows = spark.range(30).withColumn("kind", kinds).withColumn("day", fn.expr("date_add(DATE'2026-11-01', int(id % 2))"))
+    for size in (30, MAX_DRIVER_EVENTS + 1):
+        key = RunKey("legs", "legs", size)
+        assert DeltaSink(tmp_path, ORIGIN, options=options).store(key, RUN, rows, size) == 30
+        assert DeltaSink(tmp_path, ORIGIN, options=options).store(key, RUN, rows, size) == 30
+    table = DeltaTable(tmp_path / "legs")
+    assert table.metadata().partition_columns == ["kind", "day"]
+    assert len(table.partitions()) == 6
+    assert sorted(rows_of(tmp_path / "legs"), key=str) == sorted((row.asDict() for row in rows.union(rows).collect()), key=str)
+    assert len(compact(tmp_path, "legs").model_dump()) == 3
+    assert len(rows_of(tmp_path / "legs")) == 60
+    DeltaSink(tmp_path, ORIGIN).store(RunKey("legs", "legs", 99_999), RUN, rows, 30)
+    assert len(rows_of(tmp_path / "legs")) == 90, "a pipeline without partition_by= writes the table as it is"
+
+
+@pytest.mark.parametrize("size", [2, MAX_DRIVER_EVENTS + 1])
+def test_an_empty_text_in_a_partition_column_is_refused_and_not_stored_as_null(spark: SparkSession, tmp_path: Path, size: int) -> None:
+    rows = spark.createDataFrame([("a", 1), ("", 2)], "kind string, n int")
+    sink = DeltaSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=("kind",))})
+    with pytest.raises(TypeConflict, match="'kind' partitions it and has an empty text"):
+        sink.store(PLACE, RUN, rows, size)
+    assert rows_of(tmp_path / "legs") == []
+    assert sink.store(PLACE, RUN, rows.where("kind = 'a'"), size) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        (("day",), "the rows have no column 'day'"),
+        (("ratio",), "'ratio' of partition_by= is double"),
+        (("id", "ratio", "kind"), "'ratio' of partition_by= is double"),
+        (("id", "kind"), None),
+        (("kind",), "it is partitioned by id, kind, and partition_by= declares kind"),
+    ],
+)
+def test_columns_that_cannot_partition_are_refused(
+    spark: SparkSession, tmp_path: Path, columns: tuple[str, ...], reason: str | None
+) -> None:
+    rows = spark.range(3).withColumn("ratio", fn.lit(0.5)).withColumn("kind", fn.lit("a"))
+    if columns == ("kind",):
+        DeltaSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=("id", "kind"))}).store(PLACE, RUN, rows, 3)
+    sink = DeltaSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=columns)})
+    if reason is None:
+        assert sink.store(PLACE, RUN, rows, 3) == 3
+        return
+    with pytest.raises(TypeConflict, match=reason):
+        sink.store(RunKey("legs", "legs", 1), RUN, rows, 3)
 
 
 def test_a_table_cannot_mix_parquet_and_delta(spark: SparkSession, tmp_path: Path) -> None:

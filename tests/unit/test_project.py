@@ -149,6 +149,10 @@ def test_duplicate_names_are_rejected() -> None:
     made.pipeline(on="legs.united", table="legs")(print)
     with pytest.raises(ProjectError, match="two formats"):
         made.pipeline(on="legs.united", table="legs", format="delta")(max)
+    made.pipeline(on="legs.united", table="days", format="delta", partition_by="day")(min)
+    with pytest.raises(ProjectError, match="different partition_by= or evolve="):
+        made.pipeline(on="legs.united", table="days", format="delta", partition_by="month")(max)
+    made.pipeline(on="legs.united", table="days", format="delta", partition_by=["day"])(max)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +169,13 @@ def test_duplicate_names_are_rejected() -> None:
         {"on": "legs.*", "format": "csv"},
         {"on": "legs.*", "on_failure": "keep"},
         {"on": "legs.*", "on_failure": None},
+        {"on": "legs.*", "table": "legs", "format": "delta", "partition_by": 3},
+        {"on": "legs.*", "table": "legs", "format": "delta", "partition_by": ["day", "day"]},
+        {"on": "legs.*", "table": "legs", "format": "delta", "partition_by": ["day", ""]},
+        {"on": "legs.*", "table": "legs", "partition_by": "day"},
+        {"on": "legs.*", "table": "legs", "evolve": "yes"},
+        {"on": "legs.*", "table": "legs", "key": "k", "columns": "k long", "evolve": True},
+        {"on": "legs.*", "table": "legs", "key": "k", "columns": "k long", "partition_by": "k"},
     ],
 )
 def test_an_invalid_pipeline_is_rejected_with_a_hint(wrong: dict[str, Any]) -> None:

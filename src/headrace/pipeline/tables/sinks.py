@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from headrace.pipeline.runs.identity import Origin
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.pipeline.tables.sink import TableSink, no_fence
 from headrace.pipeline.tables.writers import TableWriters
-from headrace.pipeline_declaration import TableFormat
+from headrace.pipeline_declaration import Pipeline, TableFormat
 
 
 class Writer(Protocol):
@@ -27,7 +27,7 @@ class Writer(Protocol):
 
 
 def open_sinks(
-    writers: Iterable[Writer], tables: Path, origin: Origin, fence: Callable[[], None] = no_fence
+    writers: Collection[Writer], tables: Path, origin: Origin, fence: Callable[[], None] = no_fence
 ) -> Mapping[TableFormat, TableSink]:
     """Return a sink for each format of the writers, for the runs of one origin.
 
@@ -51,5 +51,6 @@ def open_sinks(
             raise PipelineError(
                 "A pipeline writes a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'"
             ) from error
-        sinks[each] = DeltaSink(tables, origin, fence)
+        options = {writer.table: writer.options for writer in writers if isinstance(writer, Pipeline) and writer.table is not None}
+        sinks[each] = DeltaSink(tables, origin, fence, options)
     return sinks

@@ -8,15 +8,17 @@ or none.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 from pyspark.sql import DataFrame
@@ -31,11 +33,17 @@ from headrace.pipeline.tables.delta.merge import Compute, check_columns, check_r
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.writers import TableWriters
+from headrace.pipeline_declaration import TableOptions
 
 COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that conflicts with other commits to the table."""
 CLEANUP_INTERVAL: Final = 100
 """Commits between two removals of the log's expired files."""
+OTHER_COLUMNS: Final = (
+    "Say evolve=True at the pipeline, change the table (ALTER TABLE … ADD COLUMN), or give the pipeline another table; then redrive its "
+    "dead letter."
+)
+OTHER_PARTITIONS: Final = "Delete partition_by= or correct it, or give the pipeline another table; then redrive its dead letter."
 UNSYNCED_COMMITS: Final = 64
 """Newest commits of a table that drivers which died may not have synced to the disk."""
 
@@ -43,12 +51,19 @@ UNSYNCED_COMMITS: Final = 64
 class DeltaSink:
     """Stores the rows of each run of a scope once. `tables` is the folder with one folder for each table."""
 
-    def __init__(self, tables: Path, origin: Origin, fence: Callable[[], None] = no_fence) -> None:
+    def __init__(
+        self,
+        tables: Path,
+        origin: Origin,
+        fence: Callable[[], None] = no_fence,
+        options: Mapping[str, TableOptions] = MappingProxyType({}),
+    ) -> None:
         self._tables = tables
         self._origin = origin
         self._writers = TableWriters(tables)
         self._batches = TableBatches(tables, origin)
         self._fence = fence
+        self._options = options
         self._staging = new_staging(tables, self._origin)
         self._loaded: dict[tuple[str, str], DeltaTable] = {}  # tables as the pipelines last loaded them, for the next runs
         self._durable: dict[str, int] = {}  # the version up to which this process synced a table's log to the disk
@@ -84,15 +99,21 @@ class DeltaSink:
             source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS)
 
             def append(table: DeltaTable) -> int:
-                schema = _fitting(key.table, table, source.schema)
-                parts = _Batches(source, schema, key.table)
+                evolve = self._options_of(key.table).evolve
+                schema = _fitting(key.table, table, source.schema, evolve=evolve)
+                self._check_partitioning(key.table, table)
+                parts = _Batches(source, schema, key.table, table.metadata().partition_columns)
                 try:
                     self._commit(
                         table,
                         key,
                         attempt,
                         lambda **options: write_deltalake(
-                            table, pa.RecordBatchReader.from_batches(schema, iter(parts)), mode="append", **options
+                            table,
+                            pa.RecordBatchReader.from_batches(schema, iter(parts)),
+                            mode="append",
+                            schema_mode="merge" if evolve else None,
+                            **options,
                         ),
                     )
                 except SchemaMismatchError as error:
@@ -161,9 +182,11 @@ class DeltaSink:
     def _create(self, name: str, rows: pa.Schema) -> DeltaTable:
         """Create the table without rows. If two drivers created it with their first rows, Delta would append both."""
         folder = self._tables / name
+        partition_by = self._options_of(name).partition_by
+        _check_partitions(name, partition_by, rows)
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            table = DeltaTable.create(folder, widened(pa.schema([]), rows, name), mode="error")
+            table = DeltaTable.create(folder, widened(pa.schema([]), rows, name), mode="error", partition_by=list(partition_by) or None)
         except DeltaError:
             created = self._open(name)  # by another driver
             if created is None:
@@ -206,8 +229,11 @@ class DeltaSink:
             actions = read_actions(entry)
             if any(txn["appId"] == self._app(key) for txn in each(actions, "txn")):
                 for added in each(actions, "add"):
+                    path = folder / unquote(added["path"])
                     with suppress(FileNotFoundError):  # a later version does not need it, and a vacuum has removed it
-                        sync(folder / unquote(added["path"]))
+                        sync(path)
+                        for partition in takewhile(lambda parent: parent != folder, path.parents):
+                            sync_folder(partition)
             sync(entry)
             known = number
         sync_folder(log)
@@ -250,6 +276,16 @@ class DeltaSink:
             )
         return None
 
+    def _options_of(self, name: str) -> TableOptions:
+        return self._options.get(name, TableOptions())
+
+    def _check_partitioning(self, name: str, table: DeltaTable) -> None:
+        """Raise `TypeConflict` if the pipeline declares other partition columns than the table has."""
+        declared, known = self._options_of(name).partition_by, table.metadata().partition_columns
+        if declared and list(declared) != known:
+            is_now = f"partitioned by {', '.join(known)}" if known else "not partitioned"
+            raise _unfit(name, f"it is {is_now}, and partition_by= declares {', '.join(declared)}", hint=OTHER_PARTITIONS)
+
     def _app(self, key: RunKey) -> str:
         return f"headrace-{self._origin.key(key.pipeline, key.part)}"
 
@@ -257,33 +293,44 @@ class DeltaSink:
 class _Batches:
     """The rows as batches of one schema. `failure` is the original error, which Delta's writer replaces by its own."""
 
-    def __init__(self, source: Rows, schema: pa.Schema, table: str) -> None:
+    def __init__(self, source: Rows, schema: pa.Schema, table: str, partition_by: Sequence[str]) -> None:
         self._source = source
         self._schema = schema
         self._table = table
+        self._texts = [name for name in partition_by if pa.types.is_string(schema.field(name).type)]
         self.failure: TypeConflict | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             for part in self._source.parts(self._schema, self._table):
+                self._check_texts(part)
                 yield from part.to_batches()
         except TypeConflict as error:
             self.failure = error
             raise
 
+    def _check_texts(self, rows: pa.Table) -> None:
+        """Raise `TypeConflict` if a partition column has an empty text, which a Delta table would return as null."""
+        for name in self._texts:
+            if pc.any(pc.equal(rows.column(name), "")).as_py():
+                reason = f"the column {name!r} partitions it and has an empty text, which Delta stores as null"
+                raise _unfit(
+                    self._table, reason, hint="Replace the empty text in the pipeline, for example by null; then redrive its dead letter."
+                )
 
-def _fitting(name: str, table: DeltaTable, rows: pa.Schema) -> pa.Schema:
-    """Return the schema of the table, if rows of this schema fit it."""
+
+def _fitting(name: str, table: DeltaTable, rows: pa.Schema, *, evolve: bool) -> pa.Schema:
+    """Return the schema of the table, if rows of this schema fit it, with the columns and fields that `evolve` adds to it."""
     fields = pa.schema(table.schema().to_arrow())
     known = canonical(fields)
     both = widened(known, rows, name)
     more = [f"{field.name!r} ({type_name(field.type)})" for field in both if field not in known]
-    if more:
+    if more and not evolve:
         raise _unfit(name, f"it has not the columns or fields of {', '.join(more)}")
     missing = [field.name for field in fields if not field.nullable and field.name not in rows.names]
     if missing:
         raise _unfit(name, f"the rows have not its column {missing[0]!r}, which is never null")
-    return known
+    return both
 
 
 def _cleans_up(version: int) -> bool | None:
@@ -291,8 +338,18 @@ def _cleans_up(version: int) -> bool | None:
     return None if version % CLEANUP_INTERVAL == 0 else False
 
 
-def _unfit(name: str, reason: str) -> TypeConflict:
-    return TypeConflict(
-        f"its rows do not fit the Delta table {name!r}: {reason}.",
-        hint="Change the table (ALTER TABLE … ADD COLUMN), or give the pipeline another table; then redrive its dead letter.",
-    )
+def _check_partitions(name: str, partition_by: Sequence[str], rows: pa.Schema) -> None:
+    """Raise `TypeConflict` if rows of this schema cannot be partitioned by these columns."""
+    for column in partition_by:
+        if column not in rows.names:
+            raise _unfit(name, f"the rows have no column {column!r}, which partition_by= names", hint=OTHER_PARTITIONS)
+        kind = rows.field(column).type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
+            reason = f"its column {column!r} of partition_by= is {type_name(kind)}, and no date, text, integer or boolean"
+            raise _unfit(name, reason, hint=OTHER_PARTITIONS)
+    if partition_by and len(partition_by) == len(rows.names):
+        raise _unfit(name, "partition_by= names all its columns", hint=OTHER_PARTITIONS)
+
+
+def _unfit(name: str, reason: str, hint: str = OTHER_COLUMNS) -> TypeConflict:
+    return TypeConflict(f"its rows do not fit the Delta table {name!r}: {reason}.", hint=hint)
