@@ -16,12 +16,14 @@ from sqlalchemy import (
     LargeBinary,
     Row,
     Table,
+    Text,
     bindparam,
     cast,
     column,
     func,
     insert,
     literal,
+    literal_column,
     select,
 )
 from sqlalchemy import table as table_clause
@@ -166,6 +168,47 @@ def _in_octets(element: byte_length, compiler: SQLCompiler, **other: Any) -> str
     return compiler.process(func.octet_length(column), **other)
 
 
+class joined(FunctionElement[str]):  # noqa: N801  reads like SQL
+    """The values of a column that are not null, in the order in which the database reads them, as one text.
+
+    `separator` is between them. All columns that one query joins have the same order.
+    """
+
+    type = Text()
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any], separator: str = "") -> None:
+        super().__init__(column, literal_column(f"'{separator}'"))
+
+
+@compiles(joined)
+def _group_concat(element: joined, compiler: SQLCompiler, **other: Any) -> str:
+    return compiler.process(func.group_concat(*element.clauses), **other)
+
+
+@compiles(joined, "postgresql")
+def _string_agg(element: joined, compiler: SQLCompiler, **other: Any) -> str:
+    column, separator = element.clauses
+    return compiler.process(func.string_agg(cast(column, Text), separator), **other)
+
+
+class hexadecimal(FunctionElement[str]):  # noqa: N801  reads like SQL
+    """The bytes of a column as hexadecimal text."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(hexadecimal)
+def _hex(element: hexadecimal, compiler: SQLCompiler, **other: Any) -> str:
+    return compiler.process(func.hex(*element.clauses), **other)
+
+
+@compiles(hexadecimal, "postgresql")
+def _encoded(element: hexadecimal, compiler: SQLCompiler, **other: Any) -> str:
+    return compiler.process(func.encode(*element.clauses, "hex"), **other)
+
+
 def rows_among(connection: Connection, query: Executable, name: str, values: Iterable[Any]) -> list[ResultRow]:
     """Return the rows of a query with `in_list(…, name)` for any number of values.
 
@@ -187,10 +230,10 @@ def row_by_row(connection: Runs) -> None:
         connection.execute(select(*(func.set_config(f"enable_{how}", "off", True) for how in ("hashjoin", "mergejoin", "seqscan"))))
 
 
-def driver_rows(connection: Connection, query: Executable, step: int | Callable[[], int]) -> Iterator[Sequence[tuple[Any, ...]]]:
+def driver_rows(connection: Connection, query: Executable, step: int) -> Iterator[Sequence[tuple[Any, ...]]]:
     """Yield the rows of a query as the driver returns them, `step` at a time, with at most that number in memory."""
     with connection.execute(query, execution_options=LITTLE_BY_LITTLE) as result:
-        while rows := result.cursor_strategy.fetchmany(result, result.cursor, step if isinstance(step, int) else step()):
+        while rows := result.cursor_strategy.fetchmany(result, result.cursor, step):
             yield rows
 
 

@@ -14,7 +14,7 @@ from headrace.core.ordering.delivery import OrderedEvent
 from headrace.store import Store
 from headrace.store.dead_letters.counts import dead_letter_counts
 from headrace.store.dialects import sqlite
-from headrace.store.log import log
+from headrace.store.log import pages
 from headrace.store.ordering import releases
 from headrace.store.ordering.scopes import MAX_SLICE_ROWS, abandoned_scopes, give_up_scope, scope_named
 from headrace.store.retention.pruner import Pruner
@@ -29,7 +29,7 @@ WEBHOOK = {"url": "https://example", "types": "[]", "secret": "", "policy": "hol
 
 
 def test_pages_and_lookups_by_seq_are_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "MAX_PAYLOAD_BYTES", 100_000)
+    monkeypatch.setattr(pages, "MAX_PAYLOAD_BYTES", 100_000)
     owner = holder(store, "first")
     large = '"' + "x" * 9_998 + '"'
     owner.append(*(event(f"{n}", payload=large) for n in range(100)))

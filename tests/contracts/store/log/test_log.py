@@ -210,8 +210,8 @@ def test_events_read_by_seq_have_only_their_own_triggers(store: Store, owner: Ho
 
 
 def test_a_page_of_large_payloads_is_bounded_and_never_empty(store: Store, owner: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.store.log.log.MAX_PAYLOAD_BYTES", 100)
-    monkeypatch.setattr("headrace.store.log.log.FETCH_ROWS", 2)
+    monkeypatch.setattr("headrace.store.log.pages.MAX_PAYLOAD_BYTES", 100)
+    monkeypatch.setattr("headrace.store.log.pages.FIRST_PART_EVENTS", 2)
     owner.append(*(event(f"{n}", payload='"' + "x" * 80 + '"') for n in range(5)))
     pages, after = [], 0
     while (table := store.log.page(after=after).table).num_rows:
