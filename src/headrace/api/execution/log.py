@@ -27,6 +27,7 @@ from headrace.wire.pipelines.plans import FindLeaders
 from headrace.wire.pipelines.runs import GetEventsBySeq, Redeliveries
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+MAX_SEQ = 2**63 - 1
 MAX_EVENTS = 200_000
 MAX_SEQS = 10_000
 MAX_WAIT_SECONDS = 20.0
@@ -129,8 +130,8 @@ def redeliveries(store: StoreOf, caller: AnyJob, after: Annotated[int, Query(ge=
 def events(
     store: StoreOf,
     caller: AnyJob,
-    after: Annotated[int, Query(ge=0)] = 0,
-    to: Annotated[int | None, Query(ge=0)] = None,
+    after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
+    to: Annotated[int | None, Query(ge=0, le=MAX_SEQ)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 50_000,
     format: Literal["arrow", "json"] = "arrow",
     scope: str | None = None,
