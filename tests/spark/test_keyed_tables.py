@@ -169,6 +169,24 @@ def test_a_key_of_several_columns_replaces_the_exact_combinations(spark: SparkSe
     assert sorted(tuple(row.values()) for row in read(tmp_path)) == [("a", 1, 7), ("a", 2, 0), ("b", 1, 0)]
 
 
+def test_a_table_with_a_key_of_several_columns_may_have_nested_columns(spark: SparkSession, tmp_path: Path) -> None:
+    columns = pa.schema([("shop", pa.string()), ("row", pa.int64()), ("tags", pa.list_(pa.field("element", pa.string())))])
+    schema, sink = "shop string, row long, tags array<string>", DeltaSink(tmp_path, ORIGIN)
+    keys_of_both = pa.table({"shop": ["a", "b"], "row": pa.array([1, 2], pa.int64())})
+    sink.replace(place(0), Attempt("a"), keys_of_both, columns, returns(spark, [("a", 1, ["x"]), ("b", 2, None), ("a", 1, ["y"])], schema))
+    seen: list[Any] = []
+
+    def compute(rows: pa.Table) -> DataFrame:
+        seen.extend(rows.to_pylist())
+        return spark.createDataFrame([("a", 1, ["z"])], schema)
+
+    sink.replace(place(1), Attempt("a"), keys_of_both.slice(0, 1), columns, compute)
+    assert sorted(row["tags"] for row in seen) == [["x"], ["y"]]
+    assert sorted(map(str, read(tmp_path))) == sorted(
+        map(str, [{"shop": "a", "row": 1, "tags": ["z"]}, {"shop": "b", "row": 2, "tags": None}])
+    )
+
+
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "timestamp": (pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, 0, 0, 0, micros, UTC) for micros in (0, 1, 999, 1000, 999_999)]),
     "date": (pa.date32(), [date(2026, 1, day) for day in (1, 2, 31)]),

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.table import TableOptimizer
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
@@ -25,6 +26,23 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.s
 ORIGIN = Origin("log", "shop", "first")
 COLUMNS = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 RUNS = 12
+
+
+def test_two_compactions_at_once_do_not_double_the_rows(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """deltalake commits both: a compaction that began before another one has ended is refused."""
+    fill(spark, tmp_path)
+    compact_files = TableOptimizer.compact
+
+    def compact_twice(self: TableOptimizer) -> dict[str, Any]:
+        with pytest.raises(HeadraceError, match="Another process compacts the table 'appended'"):
+            compact(tmp_path, "appended")
+        return compact_files(self)
+
+    monkeypatch.setattr(TableOptimizer, "compact", compact_twice)
+    assert compact(tmp_path, "appended").files_after == 1
+    assert DeltaTable(tmp_path / "appended").to_pyarrow_table().num_rows == RUNS
+    monkeypatch.undo()
+    assert compact(tmp_path, "appended").files_after == 1, "the lock ends with the compaction"
 
 
 def returns(rows: DataFrame) -> Callable[[pa.Table], DataFrame]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,19 +50,21 @@ def compact(folder: Path, name: str) -> TableCompaction:
 
     Raises:
         UsageError: It is a Parquet table.
-        PipelineError: It does not exist, or pipelines committed to it all the time.
+        PipelineError: It does not exist, another process compacts it, or pipelines committed to it all the time.
     """
-    table = _delta(folder, name)
     from deltalake.exceptions import DeltaError
 
-    before = len(table.file_uris())
-    try:
-        table.optimize.compact()
-    except DeltaError as error:
-        raise PipelineError(
-            f"The table {name!r} was not compacted: {error}", hint="It is unchanged. Try again when less is written."
-        ) from error
-    return TableCompaction(table=name, files_before=before, files_after=len(table.file_uris()))
+    _delta(folder, name)
+    with _compaction_lock(folder, name):
+        table = _delta(folder, name)
+        before = len(table.file_uris())
+        try:
+            table.optimize.compact()
+        except DeltaError as error:
+            raise PipelineError(
+                f"The table {name!r} was not compacted: {error}", hint="It is unchanged. Try again when less is written."
+            ) from error
+        return TableCompaction(table=name, files_before=before, files_after=len(table.file_uris()))
 
 
 def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
@@ -73,6 +77,19 @@ def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableV
     table = _delta(folder, name)
     files: Sequence[str] = table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False)
     return TableVacuum(table=name, keep_hours=keep_hours, dry_run=dry_run, files=sorted(files))
+
+
+@contextmanager
+def _compaction_lock(folder: Path, name: str) -> Iterator[None]:
+    """Keep other compactions out: deltalake commits two that began at one version, and each row is then in the table twice."""
+    locks = folder / ".compaction"
+    locks.mkdir(exist_ok=True)
+    with (locks / f"{name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PipelineError(f"Another process compacts the table {name!r}.", hint="Wait until it has ended.") from error
+        yield
 
 
 def _existing(folder: Path, name: str) -> Path:

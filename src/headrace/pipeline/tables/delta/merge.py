@@ -58,7 +58,14 @@ def rows_of_keys(table: DeltaTable, keys: pa.Table, columns: pa.Schema, name: st
     fragments = [each for each in whole.get_fragments() if unquote(each.path) in files]
     some = FileSystemDataset(fragments, present, whole.format, whole.filesystem)
     rows = conformed(some.to_table(filter=condition), columns, name)
-    return rows if len(names) == 1 else rows.join(keys, names, join_type="left semi")
+    return rows if len(names) == 1 else _rows_of_combinations(rows, keys)
+
+
+def _rows_of_combinations(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the rows with the exact keys. pyarrow joins no nested columns, so it joins the numbers of the rows."""
+    names = [f"{number}" for number in range(keys.num_columns)]
+    numbered = pa.table([*rows.select(keys.column_names).columns, pa.array(range(rows.num_rows), pa.int64())], names=[*names, "row"])
+    return rows.take(numbered.join(keys.rename_columns(names), names, join_type="left semi").column("row"))
 
 
 def _files_of_keys(table: DeltaTable, keys: pa.Table) -> set[str]:
