@@ -125,6 +125,8 @@ def test_a_partitioned_table_has_a_folder_for_each_value_and_stores_a_run_once(s
         assert DeltaSink(tmp_path, ORIGIN, options=options).store(key, RUN, rows, size) == 30
     table = DeltaTable(tmp_path / "legs")
     assert table.metadata().partition_columns == ["kind", "day"]
+    DeltaSink(tmp_path, ORIGIN, options=options).shut_out([RunKey("legs", "legs", 99_999)])
+    assert DeltaTable(tmp_path / "legs").metadata().partition_columns == ["kind", "day"]
     assert len(table.partitions()) == 6
     assert sorted(rows_of(tmp_path / "legs"), key=str) == sorted((row.asDict() for row in rows.union(rows).collect()), key=str)
     assert len(compact(tmp_path, "legs").model_dump()) == 3

@@ -52,9 +52,9 @@ def compact(folder: Path, name: str) -> TableCompaction:
         UsageError: It is a Parquet table.
         PipelineError: It does not exist, another process compacts it, or pipelines committed to it all the time.
     """
+    _delta(folder, name)
     from deltalake.exceptions import DeltaError
 
-    _delta(folder, name)
     with _compaction_lock(folder, name):
         table = _delta(folder, name)
         before = len(table.file_uris())
