@@ -13,6 +13,8 @@ from typing import Any, Final
 
 GIT_SECONDS: Final = 5.0
 DIGEST_BYTES: Final = 8
+_UNNAMED: Final = "<string>"
+"""The file of code from `exec`. From Python 3.13 on, its source would be that of `python -c`."""
 
 
 def code_of(function: Callable[..., Any]) -> str:
@@ -26,6 +28,8 @@ def code_of(function: Callable[..., Any]) -> str:
         file = inspect.getsourcefile(function)
         source = inspect.getsource(function)
     except (OSError, TypeError):
+        return ""
+    if file == _UNNAMED:
         return ""
     commit = None if file is None else _commit_of(Path(file))
     return f"commit {commit}" if commit else f"function {blake2b(source.encode(), digest_size=DIGEST_BYTES).hexdigest()}"
