@@ -56,7 +56,7 @@ def compact(folder: Path, name: str) -> TableCompaction:
     from deltalake.exceptions import DeltaError
 
     with _compaction_lock(folder, name):
-        table = _delta(folder, name)
+        table = _delta(folder, name)  # again: a compaction may have committed before the lock was free
         before = len(table.file_uris())
         try:
             table.optimize.compact()
