@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from support.processes.broker_server import BrokerServer, java, require_server
+from support.processes.broker_server import SECONDS, BrokerServer, java, require_server
 
 INSTALLED = "elasticmq-1.7.1/jars"
 
@@ -20,6 +21,7 @@ class ElasticMq(BrokerServer):
         import botocore.config
         import botocore.session
 
+        self._queues: set[str] = set()
         super().__init__("elasticmq")
         self.client: Any = botocore.session.get_session().create_client(
             "sqs",
@@ -30,6 +32,15 @@ class ElasticMq(BrokerServer):
             config=botocore.config.Config(retries={"total_max_attempts": 5}),
         )
 
+    def start(self) -> str:
+        """Start it, and wait until it has loaded the queues that it had when it was killed. It accepts connections before."""
+        address = super().start()
+        limit = time.monotonic() + SECONDS
+        while self._queues and (missing := self._queues - self._loaded_queues()):
+            assert time.monotonic() < limit, f"not loaded: {sorted(missing)}"
+            time.sleep(0.05)
+        return address
+
     def close(self) -> None:
         self.client.close()
         super().close()
@@ -38,6 +49,7 @@ class ElasticMq(BrokerServer):
         """Create a queue of its own, and return its name."""
         name = f"queue-{secrets.token_hex(6)}" + (".fifo" if fifo else "")
         self.client.create_queue(QueueName=name, Attributes=({"FifoQueue": "true"} if fifo else {}) | attributes)
+        self._queues.add(name)
         return name
 
     def url(self, queue: str) -> str:
@@ -47,6 +59,10 @@ class ElasticMq(BrokerServer):
     def delete_queue(self, queue: str) -> None:
         """Delete a queue."""
         self.client.delete_queue(QueueUrl=self.url(queue))
+        self._queues.discard(queue)
+
+    def _loaded_queues(self) -> set[str]:
+        return {url.rpartition("/")[2] for url in self.client.list_queues().get("QueueUrls", ())}
 
     def send(self, queue: str, bodies: Sequence[str], group: str = "g", attributes: Mapping[str, Any] | None = None) -> None:
         """Send messages in their order, and wait until the server has stored them."""

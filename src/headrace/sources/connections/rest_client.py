@@ -44,6 +44,7 @@ async def open_session(
         timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=answer_seconds or ANSWER_SECONDS),
         connector=aiohttp.TCPConnector(limit=MAX_REQUESTS, ssl=verify),
         headers={"User-Agent": "headrace", "Accept-Encoding": "identity"},
+        skip_auto_headers=("Content-Type",),  # a signature covers it: the library would add one to a PUT or POST without a body
     )
     return await stack.enter_async_context(session)
 
