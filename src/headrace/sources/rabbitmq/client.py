@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from logging import CRITICAL, NOTSET, getLogger
 from typing import Any, Final
 
+from headrace.errors import UpstreamError
 from headrace.sources.client_library import import_library
 from headrace.sources.rabbitmq.server_errors import described
 from headrace.sources.rabbitmq.settings import Address, tls_context
@@ -22,6 +23,8 @@ CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 30.0
 CLOSE_SECONDS: Final = 5.0
 ABORT_SECONDS: Final = 2.0
+MAX_CHANNELS: Final = 65_535
+"""Channels of a connection, if the server sets no limit."""
 CLOSE_STEPS: Final = 20
 UNREACHABLE: Final = "RabbitMQ cannot be reached"
 
@@ -43,6 +46,7 @@ class RabbitConnection:
         self._transport = transport
         self._on_end = on_end
         self._is_closing = False
+        self._last_number = 0
 
     @classmethod
     async def open(cls, address: Address, on_end: Callable[[BaseException], None]) -> RabbitConnection:
@@ -82,7 +86,24 @@ class RabbitConnection:
 
     async def channel(self, *, confirms: bool = False) -> Any:
         """Open a channel. With `confirms`, a sender waits until its message is in a queue. Raises errors of the client."""
-        return await self._connection.channel(publisher_confirms=confirms, on_return_raises=confirms, timeout=CONNECT_SECONDS)
+        number = self._next_number()
+        return await self._connection.channel(number, publisher_confirms=confirms, on_return_raises=confirms, timeout=CONNECT_SECONDS)
+
+    def _next_number(self) -> int:
+        """Return the number of the next channel. Numbers are used in turn.
+
+        The client would take the number of a channel that the server has closed at once. It may then send the new `channel.open`
+        before it confirms the old end, and the server ends the connection.
+        """
+        channels, limit = self._connection.channels, self._connection.connection_tune.channel_max or MAX_CHANNELS
+        for _ in range(limit):
+            self._last_number = self._last_number % limit + 1
+            if self._last_number not in channels:
+                return self._last_number
+        raise UpstreamError(
+            f"The connection has {limit} channels, and the server allows no more.",
+            hint="Read fewer queues or streams in one upstream, or raise channel_max of the server.",
+        )
 
     @asynccontextmanager
     async def temporary_channel(self) -> AsyncIterator[Any]:
