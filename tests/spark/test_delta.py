@@ -16,7 +16,7 @@ from pyspark.sql import functions as fn
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.delta.sink import DeltaSink
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.project import Project
 from support.pipelines.kit import Api, leg

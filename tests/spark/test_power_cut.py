@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.delta.sink import DeltaSink
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from support.pipelines.power_cut import UnsyncedWrites
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

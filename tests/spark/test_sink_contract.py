@@ -24,7 +24,7 @@ from headrace.errors import Fenced, RunConflict, TypeConflict
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun, Writer
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.delta.sink import DeltaSink
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.pipeline.tables.writers import TableWriters
 from headrace.pipeline_declaration import TableFormat

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.delta.sink import DeltaSink
 from headrace.pipeline.tables.maintenance import compact, vacuum
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
 

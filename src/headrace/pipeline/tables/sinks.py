@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import Origin
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.sink import TableSink, no_fence
 from headrace.pipeline.tables.writers import TableWriters
 from headrace.pipeline_declaration import TableFormat

@@ -1,9 +1,9 @@
-"""Parquet tables: a folder of files, one for each run of a pipeline.
+"""The sink of Parquet tables: a folder of files. Each run of a pipeline adds one, and compactions merge them.
 
 A file's name depends on the run alone, and its metadata identifies the run and its events. It is created once,
-atomically. So a run's rows are stored completely or not at all, a stored run is not stored again, and every reader of
-Parquet (`spark.read.parquet(table)`, pandas, DuckDB) reads the table without options, and without a partition column
-that was not requested.
+atomically. The index of merged runs has the names of files that were merged. So a run's rows are stored completely or
+not at all, a stored run is not stored again, and every reader of Parquet (`spark.read.parquet(table)`, pandas, DuckDB)
+reads the table without options, and without a partition column that was not requested.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import check_names, widened
+from headrace.pipeline.tables.parquet.run_index import RunIndex
+from headrace.pipeline.tables.parquet.schema import TableSchemas
+from headrace.pipeline.tables.parquet.table_lock import writer_lock
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
-from headrace.pipeline.tables.schema import TableSchemas
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.writers import TableWriters
 
@@ -37,23 +39,16 @@ class ParquetSink:
         self._batches = TableBatches(tables, origin)
         self._fence = fence
         self._schemas = TableSchemas(tables)
+        self._index = RunIndex(tables)
         self._staging = new_staging(tables, self._origin)
 
     def stored(self, key: RunKey, digest: str) -> StoredRun | None:
         """Return the run's rows if the table has them."""
         self._writers.check(key.table, self._origin.writer)
-        path = self._path(key)
-        if not path.exists():
+        if not (self._tables / key.table).exists():
             return None
-        try:
-            footer = pq.read_metadata(path)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise RunConflict(
-                f"The file {path} cannot be read: {error}", hint="Restore it from a backup, or move it out of the table."
-            ) from error
-        self._make_durable(path.parent)  # the driver that created it may have died before it synced
-        metadata = (footer.metadata or {}).get(RUN_KEY.encode(), b"").decode()
-        return StoredRun(self._origin.check(key, digest, metadata, f"The file {path}"), footer.num_rows)
+        with writer_lock(self._tables, key.table):
+            return self._stored(key, digest)
 
     def shut_out(self, keys: Iterable[RunKey]) -> None:
         """Do nothing: `new_staging` has removed the drafts of earlier drivers, which they would move into the table."""
@@ -64,28 +59,59 @@ class ParquetSink:
         folder = self._tables / key.table
         if (folder / "_delta_log").exists():
             raise PipelineError(f"{folder} holds a Delta table.", hint="Say format='delta' at the pipeline, or move it away.")
-        path = self._path(key)
-        staging = self._staging / key.table / path.name
+        staging = self._staging / key.table / self._path(key).name
         try:
-            source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS)
-            self._writers.register(key.table, self._origin.writer)
-            draft = self._draft(key, attempt, source, staging)
-            sync(draft)
-            self._batches.reserve(key.table, key.batch)
-            self._fence()
-            created = create(path, draft)
+            return self.append(key, attempt, computed(rows, staging, small=events <= MAX_DRIVER_EVENTS))
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        self._make_durable(folder)
-        if not created:  # another driver was first
-            stored = self.stored(key, attempt.digest)
-            return stored.rows if stored is not None else 0
-        return source.num_rows
+
+    def append(self, key: RunKey, attempt: Attempt, rows: Rows) -> int:
+        """Write computed rows durably, then make them visible; return their number. Raises as `store`."""
+        path = self._path(key)
+        staging = self._staging / key.table / path.name
+        with writer_lock(self._tables, key.table):
+            try:
+                self._writers.register(key.table, self._origin.writer)
+                draft = self._draft(key, attempt, rows, staging)
+                sync(draft)
+                self._batches.reserve(key.table, key.batch)
+                self._fence()
+                created = self._index.find(key.table, path.name) is None and create(path, draft)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+            self._make_durable(path.parent)
+            if not created:  # another driver was first
+                stored = self._stored(key, attempt.digest)
+                return stored.rows if stored is not None else 0
+        return rows.num_rows
 
     def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
         """Return a batch after `batch`, up to `until`, of which the table has a run of the pipeline, or None."""
-        batches = range(batch + 1, until + 1)
-        return next((number for number in batches if self._path(RunKey(table, pipeline, number)).exists()), None)
+        if not (self._tables / table).exists():
+            return None
+        with writer_lock(self._tables, table):
+            paths = ((number, self._path(RunKey(table, pipeline, number))) for number in range(batch + 1, until + 1))
+            return next((number for number, path in paths if path.exists() or self._index.find(table, path.name)), None)
+
+    def _stored(self, key: RunKey, digest: str) -> StoredRun | None:
+        """Return the run's rows if the table has them. The caller holds the table's lock."""
+        path = self._path(key)
+        where = f"The file {path}"
+        if path.exists():
+            try:
+                footer = pq.read_metadata(path)
+            except (OSError, pa.ArrowInvalid) as error:
+                raise RunConflict(
+                    f"The file {path} cannot be read: {error}", hint="Restore it from a backup, or move it out of the table."
+                ) from error
+            rows, metadata = footer.num_rows, (footer.metadata or {}).get(RUN_KEY.encode(), b"").decode()
+        elif merged := self._index.find(key.table, path.name):
+            rows, metadata = merged.rows, merged.run
+            where += ", which was merged,"
+        else:
+            return None
+        self._make_durable(path.parent)  # the driver that created it may have died before it synced
+        return StoredRun(self._origin.check(key, digest, metadata, where), rows)
 
     def _make_durable(self, folder: Path) -> None:
         """Sync the names of the table's files to the disk. The run is reported as stored after this, and must survive a power loss."""

@@ -1,0 +1,94 @@
+"""The locks of a Parquet table, in `.compaction/<table>` beside it. The system releases those of a killed process.
+
+Writers hold `writers.lock` together while they add a file. A compaction holds it alone while it exchanges the folder.
+On file systems that other hosts can write there are no locks and no compactions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from headrace.errors import PipelineError
+from headrace.pipeline.tables.parquet.folder_exchange import is_local
+
+MAX_WAIT: Final = 60.0
+"""Seconds that a writer waits for an exchange of the folder, which takes some milliseconds."""
+REMOTE: Final = "_remote_writers"
+"""A file in a table's folder, if a host has written the table through a network. The table is not compacted then."""
+
+_POLL_SECONDS: Final = 0.005
+
+
+def work_folder(tables: Path, table: str) -> Path:
+    """Return the folder of a table's locks, drafts and replaced files."""
+    return tables / ".compaction" / table
+
+
+@contextmanager
+def writer_lock(tables: Path, table: str) -> Iterator[None]:
+    """Keep compactions from exchanging the table's folder.
+
+    Raises:
+        PipelineError: An exchange did not end within MAX_WAIT.
+    """
+    folder = tables / table
+    folder.mkdir(parents=True, exist_ok=True)
+    if not is_local(folder):
+        if not (folder / REMOTE).exists():
+            (folder / REMOTE).touch()
+        yield
+        return
+    with _locked(_opened(tables, table, "writers.lock"), fcntl.LOCK_SH, MAX_WAIT) as held:
+        if not held:
+            raise PipelineError(
+                f"A compaction has held the table {table!r} for {MAX_WAIT:.0f} s.", hint="End the process that compacts it: it may be stopped."
+            )
+        yield
+
+
+@contextmanager
+def exchange_lock(tables: Path, table: str, max_wait: float) -> Iterator[bool]:
+    """Keep writers out of the table; give False if one held it for `max_wait` seconds."""
+    with _locked(_opened(tables, table, "writers.lock"), fcntl.LOCK_EX, max_wait) as held:
+        yield held
+
+
+@contextmanager
+def compactor_lock(tables: Path, table: str) -> Iterator[bool]:
+    """Keep other compactions out of the table; give False if one is running."""
+    with _locked(_opened(tables, table, "compactor.lock"), fcntl.LOCK_EX, 0.0) as held:
+        yield held
+
+
+def _opened(tables: Path, table: str, name: str) -> int:
+    folder = work_folder(tables, table)
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def _locked(descriptor: int, kind: int, max_wait: float) -> Iterator[bool]:
+    """Lock an open file, and close it at the end; give False if it was not free within `max_wait` seconds."""
+    try:
+        yield _acquire(descriptor, kind, max_wait)
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, kind: int, max_wait: float) -> bool:
+    deadline = time.monotonic() + max_wait
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS)  # a lock of another process has no event, and flock has no timeout
+        else:
+            return True
