@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import RUN_KEY, RunIdentity
 from headrace.pipeline.tables.delta.log import Actions, each, read_actions, stored_rows
+from headrace.pipeline.tables.parquet.run_index import MERGED_KEY, MergedRun, read_index
 
 OnProgress = Callable[[str, int, int], None]
 """Receives a table, the number of its files or commits that are read, and their total."""
@@ -25,9 +26,13 @@ _THREADS: Final = 8
 _PROGRESS_INTERVAL: Final = 100
 
 
+def no_progress(table: str, number: int, total: int) -> None:
+    """Show nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of a Parquet table or a commit of a Delta table. Without a `run`, another program wrote it."""
+    """A file of a Parquet table, a run in a merged file, or a commit of a Delta table. Without a `run`, another program wrote it."""
 
     where: str
     rows: int
@@ -82,15 +87,23 @@ def _is_hidden(name: str) -> bool:
 
 
 def _read_parquet(folder: Path, on_progress: OnProgress) -> TableContents:
-    """Read the footer of each file."""
+    """Read the footer of each file, and the index of each merged file. Begin again if a compaction replaced files meanwhile."""
+    while True:
+        version = folder.stat().st_ino
+        contents = _read_files(folder, on_progress)
+        if not contents.unreadable or folder.stat().st_ino == version:
+            return contents
+
+
+def _read_files(folder: Path, on_progress: OnProgress) -> TableContents:
     contents = TableContents(folder.name)
     paths = files_of(folder)
     with ThreadPoolExecutor(_THREADS) as pool:
-        for number, entry in enumerate(pool.map(read_file, paths), 1):
-            if isinstance(entry, Entry):
-                contents.entries.append(entry)
+        for number, entries in enumerate(pool.map(read_file, paths), 1):
+            if isinstance(entries, str):
+                contents.unreadable.append(entries)
             else:
-                contents.unreadable.append(entry)
+                contents.entries += entries
             if number % _PROGRESS_INTERVAL == 0 or number == len(paths):
                 on_progress(folder.name, number, len(paths))
     return contents
@@ -101,15 +114,24 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.parquet") if not any(map(_is_hidden, path.relative_to(folder).parts)))
 
 
-def read_file(path: Path) -> Entry | str:
-    """Return the entry of a file, or why it has none."""
+def read_file(path: Path) -> Sequence[Entry] | str:
+    """Return the entries of a file, one for each run of it, or why it has none."""
     try:
         footer = pq.read_metadata(path)
         written = path.stat().st_mtime
+        metadata = footer.metadata or {}
+        if MERGED_KEY.encode() in metadata:
+            return [_merged_entry(path, run) for run in read_index(path.parent, path.name)]
     except (OSError, pa.ArrowException) as error:
         return f"The file {path} cannot be read: {error}"
-    run = RunIdentity.parsed((footer.metadata or {}).get(RUN_KEY.encode(), b"").decode(errors="replace"))
-    return Entry(f"the file {path}", footer.num_rows, run, written)
+    except PipelineError as error:
+        return str(error)
+    run = RunIdentity.parsed(metadata.get(RUN_KEY.encode(), b"").decode(errors="replace"))
+    return [Entry(f"the file {path}", footer.num_rows, run, written)]
+
+
+def _merged_entry(path: Path, run: MergedRun) -> Entry:
+    return Entry(f"the file {path}, once {run.name}", run.rows, RunIdentity.parsed(run.run), run.written)
 
 
 def _read_delta(folder: Path, on_progress: OnProgress) -> TableContents:

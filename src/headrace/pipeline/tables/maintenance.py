@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import PipelineError, UsageError
-from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, is_delta, read_file, read_table, table_folders
+from headrace.errors import PipelineError
+from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, is_delta, no_progress, read_table, table_folders
+from headrace.pipeline.tables.parquet.compaction import ParquetCompaction, remove_replaced
 from headrace.wire.pipelines.tables import TableChange, TableCompaction, TableHistory, TableSummary, TableVacuum
+
+if TYPE_CHECKING:
+    from headrace.pipeline.tables.delta.compaction import DeltaCompaction
+
+_HOUR: Final = 3600
 
 
 def summarize(folder: Path) -> list[TableSummary]:
     """Return the tables of a folder. Raises `PipelineError` if a table cannot be read."""
-    return [_summary_of_delta(path) if is_delta(path) else _summary_of_parquet(path) for path in table_folders(folder)]
+    return [_summary(path) for path in table_folders(folder)]
 
 
 def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
     """Return the last changes of a table. Raises `PipelineError` if it does not exist or a part of it cannot be read."""
-    contents: TableContents = read_table(_existing(folder, name), on_progress)
-    if contents.unreadable:
-        raise PipelineError(contents.unreadable[0], hint="Restore it from a backup of the table.")
+    contents = _contents(_existing(folder, name), on_progress)
     newest = sorted(contents.entries, key=lambda entry: entry.written, reverse=True)[:limit]
     changes = [
         TableChange(
@@ -43,35 +47,40 @@ def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -
 
 
 def compact(folder: Path, name: str) -> TableCompaction:
-    """Write the small files of a Delta table as few large ones, in one commit. Readers and pipelines may use it meanwhile.
+    """Write the small files of a table as few large ones, in one step. Readers and pipelines may use it meanwhile.
 
     Raises:
-        UsageError: It is a Parquet table.
-        PipelineError: It does not exist, or pipelines committed to it all the time.
+        PipelineError: It does not exist or cannot be compacted where it is, or pipelines wrote to it all the time.
     """
-    table = _delta(folder, name)
-    from deltalake.exceptions import DeltaError
-
-    before = len(table.file_uris())
-    try:
-        table.optimize.compact()
-    except DeltaError as error:
-        raise PipelineError(
-            f"The table {name!r} was not compacted: {error}", hint="It is unchanged. Try again when less is written."
-        ) from error
-    return TableCompaction(table=name, files_before=before, files_after=len(table.file_uris()))
+    path = _existing(folder, name)
+    compaction = _delta(path) if is_delta(path) else ParquetCompaction(folder, name, threading.Event())
+    result = compaction.run()
+    if result is None:
+        files = _summary(path).files
+        return TableCompaction(table=name, files_before=files, files_after=files)
+    return TableCompaction(table=name, files_before=result.before, files_after=result.after)
 
 
 def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
-    """Remove files of a Delta table that no version needs that is younger than `keep_hours`.
+    """Remove files of a table that were replaced more than `keep_hours` ago.
 
     Raises:
-        UsageError: It is a Parquet table.
         PipelineError: It does not exist.
     """
-    table = _delta(folder, name)
-    files: Sequence[str] = table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False)
+    path = _existing(folder, name)
+    if is_delta(path):
+        files = _delta(path).vacuum(keep_hours, dry_run=dry_run)
+    else:
+        replaced = remove_replaced(folder, name, keep_hours * _HOUR, dry_run=dry_run)
+        files = [str(each.relative_to(folder)) for each in replaced]
     return TableVacuum(table=name, keep_hours=keep_hours, dry_run=dry_run, files=sorted(files))
+
+
+def _contents(path: Path, on_progress: OnProgress) -> TableContents:
+    contents = read_table(path, on_progress)
+    if contents.unreadable:
+        raise PipelineError(contents.unreadable[0], hint="Restore it from a backup of the table.")
+    return contents
 
 
 def _existing(folder: Path, name: str) -> Path:
@@ -81,23 +90,28 @@ def _existing(folder: Path, name: str) -> Path:
     return path
 
 
-def _delta(folder: Path, name: str) -> Any:
-    path = _existing(folder, name)
-    if not is_delta(path):
-        raise UsageError(f"The table {name!r} has the format Parquet.", hint='This command is for tables with format="delta" or a key.')
-    return _opened(path)
-
-
-def _opened(path: Path) -> Any:
+def _delta(path: Path) -> DeltaCompaction:
     try:
-        from deltalake import DeltaTable
+        from headrace.pipeline.tables.delta.compaction import DeltaCompaction
     except ModuleNotFoundError as error:
-        raise PipelineError(f"{path} is a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'") from error
-    return DeltaTable(path)
+        raise _deltalake_missing(path) from error
+    return DeltaCompaction(path)
+
+
+def _deltalake_missing(path: Path) -> PipelineError:
+    return PipelineError(f"{path} is a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'")
+
+
+def _summary(path: Path) -> TableSummary:
+    return _summary_of_delta(path) if is_delta(path) else _summary_of_parquet(path)
 
 
 def _summary_of_delta(path: Path) -> TableSummary:
-    table = _opened(path)
+    try:
+        from deltalake import DeltaTable
+    except ModuleNotFoundError as error:
+        raise _deltalake_missing(path) from error
+    table = DeltaTable(path)
     files = pa.table(table.get_add_actions(flatten=True))
     written = pc.max(files.column("modification_time")).as_py()  # milliseconds
     return TableSummary(
@@ -111,17 +125,13 @@ def _summary_of_delta(path: Path) -> TableSummary:
 
 
 def _summary_of_parquet(path: Path) -> TableSummary:
-    entries = []
-    for file in files_of(path):
-        entry = read_file(file)
-        if isinstance(entry, str):
-            raise PipelineError(entry, hint="Restore it from a backup of the table.")
-        entries.append((entry, file.stat().st_size))
+    contents = _contents(path, no_progress)
+    sizes = [file.stat().st_size for file in files_of(path)]
     return TableSummary(
         name=path.name,
         format="parquet",
-        rows=sum(entry.rows for entry, _ in entries),
-        files=len(entries),
-        bytes=sum(size for _, size in entries),
-        written=datetime.fromtimestamp(max(entry.written for entry, _ in entries), UTC) if entries else None,
+        rows=sum(entry.rows for entry in contents.entries),
+        files=len(sizes),
+        bytes=sum(sizes),
+        written=datetime.fromtimestamp(max(entry.written for entry in contents.entries), UTC) if contents.entries else None,
     )

@@ -1,9 +1,9 @@
-"""Which files of a table a compaction merges."""
+"""The small files of a table, and which of them a compaction merges."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
 """A file of this size is not merged again."""
@@ -11,6 +11,13 @@ MIN_SMALL_FILES: Final = 128
 """A table with this many smaller files is compacted in the background."""
 MAX_REST: Final = 16
 """Smaller files that a compaction may leave."""
+
+
+class Compaction(NamedTuple):
+    """The number of a table's files before and after a compaction."""
+
+    before: int
+    after: int
 
 
 def merge_limit(sizes: Sequence[int]) -> int:

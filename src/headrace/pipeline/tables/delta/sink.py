@@ -189,7 +189,7 @@ class DeltaSink:
         self._make_durable(key, before + 1)
 
     def _make_durable(self, key: RunKey, version: int) -> None:
-        """Sync the table's log from `version` on, and the files of this run's commits, to the disk.
+        """Sync the table's log from `version` on, and the files of this run's commits and of compactions, to the disk.
 
         The run is reported as stored after this. Earlier commits that this process has not synced are included, because
         readers need all of them.
@@ -204,7 +204,8 @@ class DeltaSink:
                     continue  # expired
                 break
             actions = read_actions(entry)
-            if any(txn["appId"] == self._app(key) for txn in each(actions, "txn")):
+            apps = [txn["appId"] for txn in each(actions, "txn")]
+            if not apps or self._app(key) in apps:  # a compaction has none: its files replace those of reported runs
                 for added in each(actions, "add"):
                     with suppress(FileNotFoundError):  # a later version does not need it, and a vacuum has removed it
                         sync(folder / unquote(added["path"]))

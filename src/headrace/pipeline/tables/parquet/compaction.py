@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,7 +38,7 @@ from headrace.pipeline.tables.parquet.run_index import (
 )
 from headrace.pipeline.tables.parquet.schema import SCHEMAS, TableSchemas
 from headrace.pipeline.tables.parquet.table_lock import REMOTE, compactor_lock, exchange_lock, work_folder
-from headrace.pipeline.tables.small_files import TARGET_BYTES, merge_limit
+from headrace.pipeline.tables.small_files import TARGET_BYTES, Compaction, merge_limit
 from headrace.pipeline.tables.writers import WRITERS
 
 KEEP_SECONDS: Final = 3600.0
@@ -50,13 +50,6 @@ _LOCK_SECONDS: Final = 5.0
 _GROUP_ROWS: Final = 1_048_576
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _MAX_PENDING: Final = 1024
-
-
-class Compaction(NamedTuple):
-    """The number of files before and after a compaction."""
-
-    before: int
-    after: int
 
 
 class ParquetCompaction:
@@ -161,7 +154,7 @@ class ParquetCompaction:
                 for number in range(file.num_row_groups):
                     if self._stop.is_set():
                         return
-                    yield conformed(file.read_row_group(number).replace_schema_metadata(None), schema, self._table)
+                    yield conformed(file.read_row_group(number, use_threads=False).replace_schema_metadata(None), schema, self._table)
 
     def _replace(self, merged: dict[str, Sequence[str]]) -> Compaction | None:
         """Exchange the table's folder and the new one, which has the merged files. Return None if a writer held the table."""
@@ -176,7 +169,8 @@ class ParquetCompaction:
             for name in (SCHEMAS, WRITERS, INDEX):
                 (self._next / name).mkdir(exist_ok=True)
                 if (self._folder / name).is_dir():
-                    self._link({f"{name}/{entry.name}" for entry in os.scandir(self._folder / name)} - {f"{INDEX}/{name}" for name in replaced})
+                    kept = {entry.name for entry in os.scandir(self._folder / name)} - replaced
+                    self._link({f"{name}/{each}" for each in kept})
                 sync_folder(self._next / name)
             _copy_owner(self._folder, self._next)
             sync_folder(self._next)

@@ -69,6 +69,7 @@ class ParquetSink:
         """Write computed rows durably, then make them visible; return their number. Raises as `store`."""
         path = self._path(key)
         staging = self._staging / key.table / path.name
+        path.parent.mkdir(parents=True, exist_ok=True)
         with writer_lock(self._tables, key.table):
             try:
                 self._writers.register(key.table, self._origin.writer)

@@ -32,22 +32,21 @@ def work_folder(tables: Path, table: str) -> Path:
 
 @contextmanager
 def writer_lock(tables: Path, table: str) -> Iterator[None]:
-    """Keep compactions from exchanging the table's folder.
+    """Keep compactions from exchanging the folder of the table, which exists.
 
     Raises:
         PipelineError: An exchange did not end within MAX_WAIT.
     """
-    folder = tables / table
-    folder.mkdir(parents=True, exist_ok=True)
-    if not is_local(folder):
-        if not (folder / REMOTE).exists():
-            (folder / REMOTE).touch()
+    if not is_local(tables):
+        if not (tables / table / REMOTE).exists():
+            (tables / table / REMOTE).touch()
         yield
         return
     with _locked(_opened(tables, table, "writers.lock"), fcntl.LOCK_SH, MAX_WAIT) as held:
         if not held:
             raise PipelineError(
-                f"A compaction has held the table {table!r} for {MAX_WAIT:.0f} s.", hint="End the process that compacts it: it may be stopped."
+                f"A compaction has held the table {table!r} for {MAX_WAIT:.0f} s.",
+                hint="The process that compacts it may be suspended. End it, or let it go on.",
             )
         yield
 
