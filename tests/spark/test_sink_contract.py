@@ -77,7 +77,7 @@ class CompactedDeltaSink(DeltaSink):
 
     def _compact(self, table: str) -> None:
         if (self._tables / table / "_delta_log" / f"{0:020}.json").exists():
-            DeltaCompaction(self._tables / table).run()
+            DeltaCompaction(self._tables, table).run()
 
 
 @pytest.fixture(

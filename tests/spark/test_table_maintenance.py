@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from headrace.cli.main import app
 from headrace.errors import HeadraceError
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables import compactor
+from headrace.pipeline.tables.compaction import small_files
 from headrace.pipeline.tables.compactor import TableCompactor
 from headrace.pipeline.tables.delta import compaction
 from headrace.pipeline.tables.delta.compaction import DeltaCompaction
@@ -150,7 +153,7 @@ def test_a_run_and_a_compaction_of_a_keyed_table_both_succeed(spark: SparkSessio
     def compute(rows: pa.Table) -> DataFrame:
         calls.append(rows.to_pylist())
         if len(calls) == 1:
-            assert DeltaCompaction(tmp_path / "spread").run() is not None
+            assert DeltaCompaction(tmp_path, "spread").run() is not None
         return spark.createDataFrame([(0, 99)], "k long, n long")
 
     sink.replace(RunKey("spread", "spread", RUNS), Attempt("a"), pa.table({"k": [0]}), COLUMNS, compute)
@@ -163,7 +166,7 @@ def test_a_compaction_that_conflicts_with_a_run_is_attempted_again(
 ) -> None:
     sink = fill_spread(spark, tmp_path)
     batches = iter(range(RUNS, RUNS + 2))
-    merged = compaction.merge_limit
+    merged = small_files.merge_limit
 
     def run_between(sizes: Sequence[int]) -> int:
         """Commit a run after the compaction loaded the table."""
@@ -174,15 +177,43 @@ def test_a_compaction_that_conflicts_with_a_run_is_attempted_again(
         return merged(sizes)
 
     monkeypatch.setattr(compaction, "merge_limit", run_between)
-    assert DeltaCompaction(tmp_path / "spread").run(2) is not None
+    assert DeltaCompaction(tmp_path, "spread").run(2) is not None
     assert keyed_rows(tmp_path) == {0: RUNS + 1} | {batch: batch for batch in range(1, RUNS)}
+
+
+def test_runs_and_compactions_of_a_keyed_table_go_on_at_the_same_time(spark: SparkSession, tmp_path: Path) -> None:
+    sink = fill_spread(spark, tmp_path)
+    stop, compactions = threading.Event(), []
+
+    def compact_all() -> None:
+        while not stop.is_set():
+            compactions.append(DeltaCompaction(tmp_path, "spread").run())
+
+    threads = [threading.Thread(target=compact_all) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    expected = {batch: batch for batch in range(RUNS)}
+    dice = random.Random(1)
+    try:
+        for batch in range(RUNS, 4 * RUNS):
+            keys = dice.sample(range(2 * RUNS), 3)
+            new = dict.fromkeys(keys[1:], batch)  # the rows of the first key are deleted
+            expected = {key: value for key, value in expected.items() if key not in keys} | new
+            rows = spark.createDataFrame(list(new.items()), "k long, n long")
+            sink.replace(RunKey("spread", "spread", batch), Attempt("a"), pa.table({"k": keys}), COLUMNS, returns(rows))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert keyed_rows(tmp_path) == expected
+    assert any(compactions)
 
 
 def test_a_vacuum_keeps_files_that_are_not_committed_yet(spark: SparkSession, tmp_path: Path) -> None:
     fill(spark, tmp_path)
     written = tmp_path / "appended" / "part-00000-6a1c7c5e-uncommitted.parquet"
     pq.write_table(pa.table({"id": [1]}), written)
-    assert DeltaCompaction(tmp_path / "appended").vacuum() == []
+    assert DeltaCompaction(tmp_path, "appended").vacuum() == []
     assert written.exists()
 
 

@@ -109,7 +109,7 @@ def adopt_tables(names: Names, scope: Scope, log: Log, tables: Tables = None, ho
     Then start the scope where the tables end: headrace scopes reset SCOPE --from SEQ. The previous event log is rejected from now on.
     """
     from headrace.pipeline.runs.identity import Writer
-    from headrace.pipeline.tables.parquet.table_lock import writer_lock
+    from headrace.pipeline.tables.compaction.table_lock import writer_lock
     from headrace.pipeline.tables.writers import TableWriters
 
     folder = read_settings(home=home, tables=tables).table_folder

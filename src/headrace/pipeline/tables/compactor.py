@@ -12,9 +12,9 @@ from typing import Final, Self
 import structlog
 
 from headrace.errors import PipelineError
+from headrace.pipeline.tables.compaction.file_system import CompactionUnsupported
+from headrace.pipeline.tables.compaction.small_files import MIN_SMALL_FILES, Compaction
 from headrace.pipeline.tables.parquet.compaction import KEEP_SECONDS, ParquetCompaction, remove_replaced
-from headrace.pipeline.tables.parquet.folder_exchange import ExchangeUnsupported
-from headrace.pipeline.tables.small_files import MIN_SMALL_FILES, Compaction
 from headrace.pipeline_declaration import TableFormat
 
 CHECK_RUNS: Final = 32
@@ -54,7 +54,7 @@ class TableCompactor:
         self._thread.join(_JOIN_SECONDS)
 
     def runs_ended(self, runs: int) -> None:
-        """Take notice that so many runs have ended."""
+        """Count runs that have ended."""
         with self._changed:
             self._runs += runs
             self._changed.notify_all()
@@ -75,7 +75,7 @@ class TableCompactor:
         began = time.monotonic()
         try:
             result = self._compact_delta(table) if format == "delta" else self._compact_parquet(table)
-        except ExchangeUnsupported as error:
+        except CompactionUnsupported as error:
             self._log.warning("table is not compacted", table=table, reason=str(error))
             del self._formats[table]
         except (PipelineError, OSError) as error:
@@ -93,7 +93,7 @@ class TableCompactor:
     def _compact_delta(self, table: str) -> Compaction | None:
         from headrace.pipeline.tables.delta.compaction import DeltaCompaction  # deltalake is installed only for Delta tables
 
-        compaction = DeltaCompaction(self._tables / table)
+        compaction = DeltaCompaction(self._tables, table)
         result = compaction.run(MIN_SMALL_FILES)
         if self._vacuumed.get(table, -VACUUM_SECONDS) + VACUUM_SECONDS <= time.monotonic():
             compaction.vacuum()

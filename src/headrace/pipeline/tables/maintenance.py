@@ -95,7 +95,7 @@ def _delta(path: Path) -> DeltaCompaction:
         from headrace.pipeline.tables.delta.compaction import DeltaCompaction
     except ModuleNotFoundError as error:
         raise _deltalake_missing(path) from error
-    return DeltaCompaction(path)
+    return DeltaCompaction(path.parent, path.name)
 
 
 def _deltalake_missing(path: Path) -> PipelineError:

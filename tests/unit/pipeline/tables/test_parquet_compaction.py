@@ -21,15 +21,16 @@ import pytest
 
 from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
+from headrace.pipeline.tables.compaction import file_system, table_lock
+from headrace.pipeline.tables.compaction.file_system import CompactionUnsupported
+from headrace.pipeline.tables.compaction.small_files import MAX_REST, TARGET_BYTES, Compaction, merge_limit
+from headrace.pipeline.tables.compaction.table_lock import exchange_lock, writer_lock
 from headrace.pipeline.tables.contents import no_progress, read_table
 from headrace.pipeline.tables.maintenance import compact, summarize, vacuum
-from headrace.pipeline.tables.parquet import compaction, table_lock
+from headrace.pipeline.tables.parquet import compaction
 from headrace.pipeline.tables.parquet.compaction import ParquetCompaction, remove_replaced
-from headrace.pipeline.tables.parquet.folder_exchange import ExchangeUnsupported
 from headrace.pipeline.tables.parquet.sink import ParquetSink
-from headrace.pipeline.tables.parquet.table_lock import exchange_lock, writer_lock
 from headrace.pipeline.tables.rows import Rows
-from headrace.pipeline.tables.small_files import MAX_REST, TARGET_BYTES, Compaction, merge_limit
 from support.pipelines.power_cut import UnsyncedWrites
 
 ORIGIN = Origin("log", "shop", "first")
@@ -107,7 +108,7 @@ def test_columns_that_were_added_are_kept(tmp_path: Path) -> None:
     append(tmp_path, 0, [1])
     append(tmp_path, 1, pa.table({"n": pa.array([2], pa.int32()), "text": ["b"]}))
     append(tmp_path, 2, pa.table({"n": pa.array([3], pa.int32())}))
-    expected = [{"n": 1, "text": None}, {"n": 2, "text": "b"}, {"n": 3, "text": None}]
+    expected: list[dict[str, object]] = [{"n": 1, "text": None}, {"n": 2, "text": "b"}, {"n": 3, "text": None}]
     merge(tmp_path)
     assert pq.read_table(tmp_path / "legs").to_pylist() == expected
     append(tmp_path, 3, pa.table({"more": [True], "n": pa.array([4], pa.int64())}))
@@ -304,7 +305,7 @@ def test_files_of_other_programs_are_left_alone(tmp_path: Path, monkeypatch: pyt
         append(tmp_path, batch, [batch])
     pq.write_table(pa.table({"n": [100]}), tmp_path / "legs" / "other.parquet")
     (tmp_path / "legs" / "_SUCCESS").touch()
-    exchange = compaction.exchange
+    exchange = file_system.exchange
 
     def late(first: Path, second: Path) -> None:
         pq.write_table(pa.table({"n": [101]}), first / "late.parquet")
@@ -320,18 +321,18 @@ def test_a_table_that_others_may_write_is_not_compacted(tmp_path: Path, monkeypa
     for batch in range(3):
         append(tmp_path, batch, [batch])
     (tmp_path / "legs" / "year=2026").mkdir()
-    with pytest.raises(ExchangeUnsupported, match="'year=2026' of another program"):
+    with pytest.raises(CompactionUnsupported, match="'year=2026' of another program"):
         merge(tmp_path)
     (tmp_path / "legs" / "year=2026").rmdir()
     with monkeypatch.context() as remote:
         remote.setattr(table_lock, "is_local", lambda folder: False)
         append(tmp_path, 3, [3])
-    with pytest.raises(ExchangeUnsupported, match="through a network"):
+    with pytest.raises(CompactionUnsupported, match="through a network"):
         merge(tmp_path)
     (tmp_path / "legs" / table_lock.REMOTE).unlink()
     (tmp_path / "legs").rename(tmp_path / "moved")
     (tmp_path / "legs").symlink_to("moved")
-    with pytest.raises(ExchangeUnsupported, match="symbolic link"):
+    with pytest.raises(CompactionUnsupported, match="symbolic link"):
         merge(tmp_path)
     assert rows(tmp_path) == [0, 1, 2, 3]
 

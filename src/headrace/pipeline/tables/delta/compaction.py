@@ -1,4 +1,8 @@
-"""Merge the small files of a Delta table in one commit, and remove the files that old versions have."""
+"""Merge the small files of a Delta table in one commit, and remove the files that old versions have.
+
+Two compactions of deltalake that begin at the same version both commit, and each row is then in the table twice. So a
+lock admits one at a time.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +18,41 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from headrace.durable_files import sync, sync_folder
 from headrace.errors import PipelineError
+from headrace.pipeline.tables.compaction.file_system import CompactionUnsupported, is_local
+from headrace.pipeline.tables.compaction.small_files import TARGET_BYTES, Compaction, merge_limit
+from headrace.pipeline.tables.compaction.table_lock import compactor_lock
 from headrace.pipeline.tables.delta.log import each, read_actions
-from headrace.pipeline.tables.small_files import TARGET_BYTES, Compaction, merge_limit
 
 COMPACTION_ATTEMPTS: Final = 3
 """Attempts at a compaction that conflicts with commits of pipelines."""
 
 
 class DeltaCompaction:
-    """Compacts one Delta table in the folder `folder`."""
+    """Compacts one Delta table in the folder `tables`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, tables: Path, table: str) -> None:
+        self._tables = tables
+        self._table = table
+        self._folder = tables / table
 
     def run(self, at_least: int | None = None) -> Compaction | None:
-        """Merge the small files if there are `at_least` so many, or all files below the target size if None.
+        """Merge the small files if there are `at_least` of them, or all files below the target size if None.
 
-        Return None if nothing changed: there are fewer, or pipelines committed to the table during each attempt.
+        Return None if nothing changed: there are fewer, another process compacts the table, or pipelines committed to it during
+        each attempt.
 
         Raises:
+            CompactionUnsupported: Other hosts can write the file system, so that a lock does not keep them out.
             PipelineError: The table cannot be read or written.
         """
-        with _errors(self._folder):
+        if not is_local(self._folder):
+            raise CompactionUnsupported(
+                f"The folder {self._folder} is on a file system that other hosts can write.",
+                hint="Compact it by OPTIMIZE of Delta for Spark, which detects all conflicts.",
+            )
+        with compactor_lock(self._tables, self._table) as held, _errors(self._folder):
+            if not held:
+                return None
             for _ in range(COMPACTION_ATTEMPTS):
                 table = DeltaTable(self._folder)
                 sizes = _sizes(table)

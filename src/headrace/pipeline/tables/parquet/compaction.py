@@ -25,7 +25,9 @@ from headrace.durable_files import sync, sync_folder
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import RUN_KEY
 from headrace.pipeline.tables.column_types import conformed
-from headrace.pipeline.tables.parquet.folder_exchange import ExchangeUnsupported, exchange, is_local
+from headrace.pipeline.tables.compaction.file_system import CompactionUnsupported, exchange, is_local
+from headrace.pipeline.tables.compaction.small_files import TARGET_BYTES, Compaction, merge_limit
+from headrace.pipeline.tables.compaction.table_lock import REMOTE, compactor_lock, exchange_lock, work_folder
 from headrace.pipeline.tables.parquet.run_index import (
     INDEX,
     MERGED_KEY,
@@ -37,8 +39,6 @@ from headrace.pipeline.tables.parquet.run_index import (
     write_index,
 )
 from headrace.pipeline.tables.parquet.schema import SCHEMAS, TableSchemas
-from headrace.pipeline.tables.parquet.table_lock import REMOTE, compactor_lock, exchange_lock, work_folder
-from headrace.pipeline.tables.small_files import TARGET_BYTES, Compaction, merge_limit
 from headrace.pipeline.tables.writers import WRITERS
 
 KEEP_SECONDS: Final = 3600.0
@@ -64,12 +64,12 @@ class ParquetCompaction:
         self._stop = stop
 
     def run(self, at_least: int | None = None) -> Compaction | None:
-        """Merge the small files if there are `at_least` so many, or all files below the target size if None.
+        """Merge the small files if there are `at_least` of them, or all files below the target size if None.
 
         Return None if nothing changed: there are fewer, another process compacts the table, or writers held it all the time.
 
         Raises:
-            ExchangeUnsupported: The table cannot be compacted where it is.
+            CompactionUnsupported: The table cannot be compacted where it is.
             PipelineError: A file cannot be read.
         """
         self._check_support()
@@ -97,12 +97,12 @@ class ParquetCompaction:
 
     def _check_support(self) -> None:
         if self._folder.is_symlink() or not is_local(self._folder):
-            raise ExchangeUnsupported(f"The folder {self._folder} is a symbolic link or on a file system that other hosts can write.")
+            raise CompactionUnsupported(f"The folder {self._folder} is a symbolic link or on a file system that other hosts can write.")
         if (self._folder / REMOTE).exists():
-            raise ExchangeUnsupported(f"Another host has written the table {self._table!r} through a network.")
+            raise CompactionUnsupported(f"Another host has written the table {self._table!r} through a network.")
         foreign = [entry.name for entry in os.scandir(self._folder) if entry.is_dir() and entry.name not in {SCHEMAS, WRITERS, INDEX}]
         if foreign:
-            raise ExchangeUnsupported(f"The table {self._table!r} has a folder {foreign[0]!r} of another program.")
+            raise CompactionUnsupported(f"The table {self._table!r} has a folder {foreign[0]!r} of another program.")
 
     def _sizes(self) -> dict[str, int]:
         """Return the sizes of the files that runs and compactions wrote, by name."""
@@ -169,8 +169,8 @@ class ParquetCompaction:
             for name in (SCHEMAS, WRITERS, INDEX):
                 (self._next / name).mkdir(exist_ok=True)
                 if (self._folder / name).is_dir():
-                    kept = {entry.name for entry in os.scandir(self._folder / name)} - replaced
-                    self._link({f"{name}/{each}" for each in kept})
+                    names = {entry.name for entry in os.scandir(self._folder / name)} - replaced
+                    self._link({f"{name}/{each}" for each in names})
                 sync_folder(self._next / name)
             _copy_owner(self._folder, self._next)
             sync_folder(self._next)

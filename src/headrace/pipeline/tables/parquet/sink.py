@@ -21,9 +21,9 @@ from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import check_names, widened
+from headrace.pipeline.tables.compaction.table_lock import writer_lock
 from headrace.pipeline.tables.parquet.run_index import RunIndex
 from headrace.pipeline.tables.parquet.schema import TableSchemas
-from headrace.pipeline.tables.parquet.table_lock import writer_lock
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.writers import TableWriters

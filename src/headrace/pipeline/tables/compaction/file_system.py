@@ -1,4 +1,4 @@
-"""Exchange two folders in one step, on file systems of this host alone."""
+"""What a compaction needs of the file system: that only this host writes it, and that two folders can be exchanged in one step."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _LOCAL: Final = {
 _UNSUPPORTED: Final = {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EOPNOTSUPP}
 
 
-class ExchangeUnsupported(PipelineError):
-    """The folder cannot be exchanged with another one, now or later."""
+class CompactionUnsupported(PipelineError):
+    """A table cannot be compacted where it is, now or later."""
 
 
 def is_local(folder: Path) -> bool:
@@ -44,13 +44,13 @@ def exchange(first: Path, second: Path) -> None:
     """Exchange two folders: each name belongs to one of them at any moment.
 
     Raises:
-        ExchangeUnsupported: The system or the file system cannot do that.
+        CompactionUnsupported: The system or the file system cannot do that.
     """
     library = ctypes.CDLL(None, use_errno=True)
     rename = getattr(library, "renameat2", None)
     if rename is None:
-        raise ExchangeUnsupported("The system has no renameat2.")
+        raise CompactionUnsupported("The system has no renameat2.")
     if rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
         number = ctypes.get_errno()
         reason = f"The folders {first} and {second} cannot be exchanged: {os.strerror(number)}"
-        raise ExchangeUnsupported(reason) if number in _UNSUPPORTED else OSError(number, reason)
+        raise CompactionUnsupported(reason) if number in _UNSUPPORTED else OSError(number, reason)

@@ -1,7 +1,7 @@
-"""The locks of a Parquet table, in `.compaction/<table>` beside it. The system releases those of a killed process.
+"""The locks of a table, in `.compaction/<table>` beside it. The system releases those of a killed process.
 
-Writers hold `writers.lock` together while they add a file. A compaction holds it alone while it exchanges the folder.
-On file systems that other hosts can write there are no locks and no compactions.
+A compaction holds `compactor.lock`. Writers of Parquet hold `writers.lock` together while they add a file, and a
+compaction holds it alone while it exchanges the folder. On file systems that other hosts can write there are no locks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.errors import PipelineError
-from headrace.pipeline.tables.parquet.folder_exchange import is_local
+from headrace.pipeline.tables.compaction.file_system import is_local
 
 MAX_WAIT: Final = 60.0
 """Seconds that a writer waits for an exchange of the folder, which takes some milliseconds."""
@@ -46,7 +46,7 @@ def writer_lock(tables: Path, table: str) -> Iterator[None]:
         if not held:
             raise PipelineError(
                 f"A compaction has held the table {table!r} for {MAX_WAIT:.0f} s.",
-                hint="The process that compacts it may be suspended. End it, or let it go on.",
+                hint="The process that compacts it may be suspended. Resume it or end it.",
             )
         yield
 
