@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
+from headrace.pipeline.tables.delta.compaction import DeltaCompaction
 from headrace.pipeline.tables.delta.sink import DeltaSink
 from headrace.pipeline.tables.parquet.sink import ParquetSink
 from support.pipelines.power_cut import UnsyncedWrites
@@ -81,3 +82,25 @@ def test_a_reported_run_survives_a_power_cut(kind: Sink, tmp_path: Path, spark: 
         if not died:
             break
     assert number > 8
+
+
+@pytest.mark.slow
+def test_a_run_that_is_reported_after_a_compaction_survives_a_power_cut(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction died before it synced its file, which replaces those of runs that were reported."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    rows = [spark.sql(f"SELECT {batch} AS n") for batch in range(4)]
+    disk = UnsyncedWrites(tables)
+    with disk.noted(monkeypatch):
+        for batch in range(3):
+            report(DeltaSink(tables, ORIGIN), batch, rows[batch])
+        with monkeypatch.context() as dying:
+            die_at_sync(dying, 0)
+            with pytest.raises(Died):
+                DeltaCompaction(tables, "legs").run()
+        report(DeltaSink(tables, ORIGIN), 3, rows[3])
+    disk.cut()
+    assert len(DeltaTable(tables / "legs").file_uris()) == 2
+    assert [row["n"] for row in rows_of(tables / "legs")] == [0, 1, 2, 3]
