@@ -14,13 +14,16 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
+from headrace.pipeline.tables.contents import is_iceberg
 from headrace.pipeline.tables.delta.sink import DeltaSink
+from headrace.pipeline.tables.iceberg.maintenance import opened
+from headrace.pipeline.tables.iceberg.sink import IcebergSink
 from headrace.pipeline.tables.parquet import ParquetSink
 from support.pipelines.power_cut import UnsyncedWrites
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-Sink = type[ParquetSink] | type[DeltaSink]
+Sink = type[ParquetSink] | type[DeltaSink] | type[IcebergSink]
 ORIGIN = Origin("log", "flights", "first")
 
 
@@ -29,12 +32,15 @@ class Died(BaseException):
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    table = DeltaTable(folder).to_pyarrow_table() if (folder / "_delta_log").exists() else pq.read_table(folder)
+    if is_iceberg(folder):
+        table = opened(folder).scan().to_arrow()
+    else:
+        table = DeltaTable(folder).to_pyarrow_table() if (folder / "_delta_log").exists() else pq.read_table(folder)
     rows: list[dict[str, Any]] = table.to_pylist()
     return sorted(rows, key=lambda row: int(row["n"]))
 
 
-def report(sink: ParquetSink | DeltaSink, batch: int, rows: DataFrame) -> None:
+def report(sink: ParquetSink | DeltaSink | IcebergSink, batch: int, rows: DataFrame) -> None:
     """Do what a driver does before it reports a run as stored."""
     place = RunKey("legs", "legs", batch)
     if sink.stored(place, "digest") is None:
@@ -54,10 +60,10 @@ def die_at_sync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink], ids=["parquet", "delta"])
+@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink, IcebergSink], ids=["parquet", "delta", "iceberg"])
 def test_a_reported_run_survives_a_power_cut(kind: Sink, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [spark.sql("SELECT 1 AS n, 'a' AS text"), spark.sql("SELECT 2 AS n, 'b' AS text")]
-    wider = rows[1] if kind is DeltaSink else spark.sql("SELECT 2 AS n, 'b' AS text, true AS more")
+    wider = rows[1] if kind is not ParquetSink else spark.sql("SELECT 2 AS n, 'b' AS text, true AS more")
     for number in count():
         tables = tmp_path / "tables"
         tables.mkdir()

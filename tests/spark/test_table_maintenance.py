@@ -18,6 +18,8 @@ from headrace.cli.main import app
 from headrace.errors import HeadraceError
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.delta.sink import DeltaSink
+from headrace.pipeline.tables.iceberg.maintenance import opened
+from headrace.pipeline.tables.iceberg.sink import IcebergSink
 from headrace.pipeline.tables.maintenance import compact, vacuum
 from headrace.pipeline.tables.parquet import ParquetSink
 
@@ -30,7 +32,7 @@ RUNS = 12
 
 def test_two_compactions_at_once_do_not_double_the_rows(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """deltalake commits both: a compaction that began before another one has ended is refused."""
-    fill(spark, tmp_path)
+    fill(spark, tmp_path, DeltaSink)
     compact_files = TableOptimizer.compact
 
     def compact_twice(self: TableOptimizer) -> dict[str, Any]:
@@ -49,9 +51,12 @@ def returns(rows: DataFrame) -> Callable[[pa.Table], DataFrame]:
     return lambda _: rows
 
 
-def fill(spark: SparkSession, tables: Path) -> DeltaSink:
-    """Write a keyed table, a Delta table with small files, and a Parquet table."""
-    sink, parquet = DeltaSink(tables, ORIGIN), ParquetSink(tables, ORIGIN)
+Kind = type[DeltaSink] | type[IcebergSink]
+
+
+def fill(spark: SparkSession, tables: Path, kind: Kind) -> DeltaSink | IcebergSink:
+    """Write a keyed table, an append table with small files, and a Parquet table."""
+    sink, parquet = kind(tables, ORIGIN), ParquetSink(tables, ORIGIN)
     for batch in range(RUNS):
         keys = pa.table({"k": [0, batch]}).group_by("k").aggregate([])
         rows = spark.createDataFrame([(each["k"], batch) for each in keys.to_pylist()], "k long, n long")
@@ -68,12 +73,23 @@ def output(tables: Path, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_tables_are_listed_compacted_and_vacuumed_while_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
-    sink = fill(spark, tmp_path)
+def rows_of(tables: Path, name: str) -> list[dict[str, Any]]:
+    if (tables / name / "_delta_log").exists():
+        rows: list[dict[str, Any]] = DeltaTable(tables / name).to_pyarrow_table().to_pylist()
+    else:
+        rows = opened(tables / name).scan().to_arrow().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("kind", [DeltaSink, IcebergSink], ids=["delta", "iceberg"])
+def test_tables_are_listed_compacted_and_vacuumed_while_they_are_written(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
+    sink = fill(spark, tmp_path, kind)
+    format = "delta" if kind is DeltaSink else "iceberg"
+    data = tmp_path / "appended" / ("" if kind is DeltaSink else "data")
     before = {each["name"]: each for each in output(tmp_path, "list")["tables"]}
     assert {name: (each["format"], each["rows"]) for name, each in before.items()} == {
-        "appended": ("delta", RUNS),
-        "keyed": ("delta", RUNS),
+        "appended": (format, RUNS),
+        "keyed": (format, RUNS),
         "parquet": ("parquet", 3),
     }
     assert all(each["bytes"] > 100 and each["written"] for each in before.values())
@@ -86,20 +102,21 @@ def test_tables_are_listed_compacted_and_vacuumed_while_they_are_written(spark: 
 
     assert output(tmp_path, "compact", "appended") == {"table": "appended", "files_before": RUNS, "files_after": 1}
     assert vacuum(tmp_path, "appended", 1, dry_run=True).files == [], "the files are younger than an hour"
-    small = set((tmp_path / "appended").glob("*.parquet"))
-    assert len(vacuum(tmp_path, "appended", 0, dry_run=True).files) == RUNS
-    assert set((tmp_path / "appended").glob("*.parquet")) == small
+    small = set(data.glob("*.parquet"))
+    unused = vacuum(tmp_path, "appended", 0, dry_run=True).files
+    assert sum(file.endswith(".parquet") for file in unused) == RUNS
+    assert set(data.glob("*.parquet")) == small
     vacuum(tmp_path, "appended", 0, dry_run=False)
     vacuum(tmp_path, "keyed", 0, dry_run=False)
-    assert len(list((tmp_path / "appended").glob("*.parquet"))) == 1
+    assert len(list(data.glob("*.parquet"))) == 1
     assert {each["rows"] for each in output(tmp_path, "list")["tables"]} == {RUNS, 3}
 
-    assert DeltaSink(tmp_path, ORIGIN).stored(RunKey("appended", "appended", 3), "a") == StoredRun(1, 1)
+    assert kind(tmp_path, ORIGIN).stored(RunKey("appended", "appended", 3), "a") == StoredRun(1, 1)
     sink.store(RunKey("appended", "appended", RUNS), Attempt("a"), spark.range(1), 1)
     rows = spark.createDataFrame([(0, 99)], "k long, n long")
     sink.replace(RunKey("keyed", "keyed", RUNS), Attempt("a"), pa.table({"k": [0]}), COLUMNS, returns(rows))
-    assert DeltaTable(tmp_path / "appended").to_pyarrow_table().num_rows == RUNS + 1
-    keyed = {row["k"]: row["n"] for row in DeltaTable(tmp_path / "keyed").to_pyarrow_table().to_pylist()}
+    assert len(rows_of(tmp_path, "appended")) == RUNS + 1
+    keyed = {row["k"]: row["n"] for row in rows_of(tmp_path, "keyed")}
     assert keyed == {0: 99} | {batch: batch for batch in range(1, RUNS)}
 
 

@@ -64,7 +64,7 @@ def history(name: Name, limit: Limit = 20, tables: Tables = None, home: Home = N
 
 @tables.command("compact", epilog=examples(COMPACT_EXAMPLE))
 def compact_tables(names: Names, tables: Tables = None, home: Home = None, json: AsJson = False) -> None:
-    """Write the small files of Delta tables as few large ones. Pipelines and readers may use the tables meanwhile.
+    """Write the small files of Delta and Iceberg tables as few large ones. Pipelines and readers may use the tables meanwhile.
 
     The small files stay for readers of older versions. To remove them later: headrace tables vacuum TABLE.
     """
@@ -83,7 +83,7 @@ def compact_tables(names: Names, tables: Tables = None, home: Home = None, json:
 def vacuum_tables(
     names: Names, keep_hours: KeepHours = 168, dry_run: DryRun = False, tables: Tables = None, home: Home = None, json: AsJson = False
 ) -> None:
-    """Remove files of Delta tables that only old versions have.
+    """Remove files of Delta and Iceberg tables that only old versions have.
 
     Each run of a keyed table and each compaction leaves such files. A reader that began before --keep-hours may fail.
     """

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import RUN_KEY, RunIdentity
 from headrace.pipeline.tables.delta.log import Actions, each, read_actions, stored_rows
+from headrace.pipeline.tables.sink import ICEBERG_MARK
 
 OnProgress = Callable[[str, int, int], None]
 """Receives a table, the number of its files or commits that are read, and their total."""
@@ -27,7 +28,7 @@ _PROGRESS_INTERVAL: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of a Parquet table or a commit of a Delta table. Without a `run`, another program wrote it."""
+    """A file of a Parquet table, a commit of a Delta table or a snapshot of an Iceberg table. Without a `run`, another program wrote it."""
 
     where: str
     rows: int
@@ -37,9 +38,9 @@ class Entry:
 
 @dataclass(slots=True)
 class TableContents:
-    """The contents of one table. `unreadable` has errors; `lost` names missing files of a Delta table.
+    """The contents of one table. `unreadable` has errors; `lost` names missing files of a Delta or Iceberg table.
 
-    `since`: a Delta table has no history from before that time.
+    `since`: the table has no history from before that time.
     """
 
     table: str
@@ -71,8 +72,15 @@ def is_delta(folder: Path) -> bool:
     return (folder / "_delta_log").is_dir()
 
 
+def is_iceberg(folder: Path) -> bool:
+    """Return whether a table is an Iceberg table."""
+    return (folder / ICEBERG_MARK).is_file()
+
+
 def read_table(folder: Path, on_progress: OnProgress) -> TableContents:
     """Return the contents of a table."""
+    if is_iceberg(folder):
+        return _read_iceberg(folder, on_progress)
     return _read_delta(folder, on_progress) if is_delta(folder) else _read_parquet(folder, on_progress)
 
 
@@ -142,6 +150,28 @@ def _add_commit(contents: TableContents, where: str, actions: Actions, files: di
     run = RunIdentity.parsed(info.get(RUN_KEY))
     if run is not None or any(file.get("dataChange", True) for file in [*added, *removed]):
         contents.entries.append(Entry(where, stored_rows(info), run, int(info.get("timestamp", 0)) / 1000))
+
+
+def _read_iceberg(folder: Path, on_progress: OnProgress) -> TableContents:
+    """Read the table's snapshots, and check the files of the newest one."""
+    from headrace.pipeline.tables.iceberg.history import changes_of, has_whole_history
+    from headrace.pipeline.tables.iceberg.maintenance import lost_files, opened
+
+    contents = TableContents(folder.name)
+    try:
+        table = opened(folder)
+        contents.lost += [f"the file {path}" for path in lost_files(table)]
+    except (PipelineError, OSError, ValueError) as error:
+        contents.unreadable.append(f"The table {folder.name!r} cannot be read: {error}")
+        return contents
+    changes = list(changes_of(table))
+    contents.entries += [
+        Entry(f"snapshot {each.snapshot} of the table {folder.name!r}", each.rows, each.run, each.seconds) for each in changes
+    ]
+    if not has_whole_history(table):
+        contents.since = datetime.fromtimestamp(min((each.seconds for each in changes), default=0), UTC)
+    on_progress(folder.name, len(changes), len(changes))
+    return contents
 
 
 def _has(path: Path, size: int) -> bool:

@@ -7,19 +7,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError, UsageError
-from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, is_delta, read_file, read_table, table_folders
+from headrace.pipeline.tables.contents import (
+    OnProgress,
+    TableContents,
+    files_of,
+    is_delta,
+    is_iceberg,
+    read_file,
+    read_table,
+    table_folders,
+)
 from headrace.wire.pipelines.tables import TableChange, TableCompaction, TableHistory, TableSummary, TableVacuum
 
 
 def summarize(folder: Path) -> list[TableSummary]:
     """Return the tables of a folder. Raises `PipelineError` if a table cannot be read."""
-    return [_summary_of_delta(path) if is_delta(path) else _summary_of_parquet(path) for path in table_folders(folder)]
+    return [_summary(path) for path in table_folders(folder)]
 
 
 def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
@@ -46,12 +56,15 @@ def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -
 
 
 def compact(folder: Path, name: str) -> TableCompaction:
-    """Write the small files of a Delta table as few large ones, in one commit. Readers and pipelines may use it meanwhile.
+    """Write the small files of a Delta or Iceberg table as few large ones, in one commit. Readers and pipelines may use it meanwhile.
 
     Raises:
         UsageError: It is a Parquet table.
         PipelineError: It does not exist, another process compacts it, or pipelines committed to it all the time.
     """
+    if is_iceberg(_existing(folder, name)):
+        compaction: TableCompaction = _iceberg(folder / name).compact(folder / name)
+        return compaction
     _delta(folder, name)
     from deltalake.exceptions import DeltaError
 
@@ -68,12 +81,15 @@ def compact(folder: Path, name: str) -> TableCompaction:
 
 
 def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
-    """Remove files of a Delta table that no version needs that is younger than `keep_hours`.
+    """Remove files of a Delta or Iceberg table that no version needs that is younger than `keep_hours`.
 
     Raises:
         UsageError: It is a Parquet table.
         PipelineError: It does not exist.
     """
+    if is_iceberg(_existing(folder, name)):
+        removal: TableVacuum = _iceberg(folder / name).vacuum(folder / name, keep_hours, dry_run=dry_run)
+        return removal
     table = _delta(folder, name)
     files: Sequence[str] = table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False)
     return TableVacuum(table=name, keep_hours=keep_hours, dry_run=dry_run, files=sorted(files))
@@ -102,7 +118,9 @@ def _existing(folder: Path, name: str) -> Path:
 def _delta(folder: Path, name: str) -> Any:
     path = _existing(folder, name)
     if not is_delta(path):
-        raise UsageError(f"The table {name!r} has the format Parquet.", hint='This command is for tables with format="delta" or a key.')
+        raise UsageError(
+            f"The table {name!r} has the format Parquet.", hint='This command is for tables with format="delta" or "iceberg", or a key.'
+        )
     return _opened(path)
 
 
@@ -112,6 +130,22 @@ def _opened(path: Path) -> Any:
     except ModuleNotFoundError as error:
         raise PipelineError(f"{path} is a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'") from error
     return DeltaTable(path)
+
+
+def _iceberg(path: Path) -> ModuleType:
+    """Return the module that maintains the Iceberg table in a folder."""
+    try:
+        from headrace.pipeline.tables.iceberg import maintenance
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"{path} is an Iceberg table, and pyiceberg is missing.", hint="pip install 'headrace[iceberg]'") from error
+    return maintenance
+
+
+def _summary(path: Path) -> TableSummary:
+    if is_iceberg(path):
+        summary: TableSummary = _iceberg(path).summary_of(path)
+        return summary
+    return _summary_of_delta(path) if is_delta(path) else _summary_of_parquet(path)
 
 
 def _summary_of_delta(path: Path) -> TableSummary:

@@ -23,7 +23,7 @@ from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import check_names, widened
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.schema import TableSchemas
-from headrace.pipeline.tables.sink import new_staging, no_fence
+from headrace.pipeline.tables.sink import ICEBERG_MARK, new_staging, no_fence
 from headrace.pipeline.tables.writers import TableWriters
 
 
@@ -64,6 +64,8 @@ class ParquetSink:
         folder = self._tables / key.table
         if (folder / "_delta_log").exists():
             raise PipelineError(f"{folder} holds a Delta table.", hint="Say format='delta' at the pipeline, or move it away.")
+        if (folder / ICEBERG_MARK).exists():
+            raise PipelineError(f"{folder} holds an Iceberg table.", hint="Say format='iceberg' at the pipeline, or move it away.")
         path = self._path(key)
         staging = self._staging / key.table / path.name
         try:
