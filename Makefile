@@ -153,7 +153,7 @@ example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL serv
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra delta --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra kafka --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
+DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock

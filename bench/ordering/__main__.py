@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -15,7 +16,7 @@ from bench.ordering import core, pruning, sql
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEER_PYTHON: Final = ROOT / ".venv-bench-prefect" / "bin" / "python"
 PIPELINE: Final = ("latency", "slim", "payload", "reading")
-PARTS: Final = ("core", "sql", "one", "kernel", "waiting", "pruning", "replay", "keyed", *PIPELINE)
+PARTS: Final = ("core", "sql", "one", "kernel", "waiting", "pruning", "replay", "keyed", "small-files", *PIPELINE)
 
 
 def main() -> None:
@@ -46,16 +47,27 @@ def main() -> None:
         from bench.ordering import replay
 
         answer["replay"] = replay.measure()
-    if "keyed" in options.only:
-        from bench.ordering import keyed
-
-        answer["keyed tables"] = keyed.measure()
+    answer |= _tables(options.only)
     if pipeline := [part for part in PIPELINE if part in options.only]:
         from bench.ordering import streaming
 
         answer["pipeline"] = streaming.measure(streaming.arguments(["--only", *pipeline]))
     answer["load_after"] = round(os.getloadavg()[0], 2)
     print(json.dumps(answer, indent=2))
+
+
+def _tables(parts: Collection[str]) -> dict[str, Any]:
+    """Return the measurements of the tables."""
+    answer = {}
+    if "keyed" in parts:
+        from bench.ordering import keyed
+
+        answer["keyed tables"] = keyed.measure()
+    if "small-files" in parts:
+        from bench.ordering import small_files
+
+        answer["small files"] = small_files.measure()
+    return answer
 
 
 def _peer(store: str, events: int, *more: str, url: str | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from headrace.errors import ProjectError
 
 TABLE = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 OnFailure = Literal["release", "hold"]
-TableFormat = Literal["parquet", "delta"]
+TableFormat = Literal["parquet", "delta", "iceberg"]
 KEY_TYPES: Final = frozenset(
     {"boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "decimal", "dec", "numeric"}
     | {"date", "timestamp", "timestamp_ltz", "timestamp_ntz", "string", "binary"}
@@ -105,9 +105,11 @@ def check_format(format: TableFormat | None, keyed: KeyedTable | None, pipeline:
     """Return the format of the table."""
     chosen: TableFormat = format or ("delta" if keyed else "parquet")
     if chosen not in get_args(TableFormat):
-        raise ProjectError(f"The pipeline {pipeline!r} has the format {format!r}.", hint="There are 'parquet' and 'delta'.")
-    if keyed and chosen != "delta":
-        raise ProjectError(f"The pipeline {pipeline!r} has a key and the format {format!r}.", hint="A keyed table has the format 'delta'.")
+        raise ProjectError(f"The pipeline {pipeline!r} has the format {format!r}.", hint="There are 'parquet', 'delta' and 'iceberg'.")
+    if keyed and chosen == "parquet":
+        raise ProjectError(
+            f"The pipeline {pipeline!r} has a key and the format {format!r}.", hint="A keyed table has the format 'delta' or 'iceberg'."
+        )
     return chosen
 
 
@@ -122,11 +124,8 @@ def check_options(partition_by: object, *, evolve: object, format: TableFormat, 
     if keyed and (names or evolve):
         which = "partition_by=" if names else "evolve="
         raise ProjectError(f"{who} has a key and {which}.", hint="A keyed table is not partitioned, and has the columns of columns=.")
-    if names and format == "parquet":
-        raise ProjectError(
-            f"{who} has partition_by= and a Parquet table, in which each run is one file.",
-            hint="Give it format='delta', or no partition_by=.",
-        )
+    if names and format != "delta":
+        raise ProjectError(f"{who} has partition_by= and the format {format!r}.", hint="Give it format='delta', or no partition_by=.")
     return TableOptions(tuple(names), evolve)
 
 

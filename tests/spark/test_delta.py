@@ -1,4 +1,4 @@
-"""Delta tables: the rows of each run are stored once, even if the run is repeated."""
+"""Delta tables, and what holds for Iceberg tables too: the rows of each run are stored once, even if the run is repeated."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from pyspark.sql import functions as fn
 
 from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
+from headrace.pipeline.tables.contents import format_of
 from headrace.pipeline.tables.delta.sink import DeltaSink
+from headrace.pipeline.tables.iceberg.maintenance import opened
 from headrace.pipeline.tables.maintenance import compact
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
-from headrace.pipeline_declaration import TableOptions
+from headrace.pipeline_declaration import TableFormat, TableOptions
 from headrace.project import Project
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running
@@ -33,17 +35,21 @@ ORIGIN = Origin("log", "flights", "first")
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = DeltaTable(folder).to_pyarrow_table().to_pylist()
+    table = opened(folder).scan().to_arrow() if format_of(folder) == "iceberg" else DeltaTable(folder).to_pyarrow_table()
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
 @pytest.mark.slow
-def test_a_run_that_is_executed_again_is_appended_once(api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_run_that_is_executed_again_is_appended_once(
+    api: Api, home: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format: TableFormat
+) -> None:
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home, max_rows=100)
     project = Project("flights")
 
-    @project.pipeline(on="legs.*", table="legs", format="delta")
+    @project.pipeline(on="legs.*", table="legs", format=format)
     def legs(events: DataFrame) -> DataFrame:
         return events.select("position", "id", "occurred", "payload.n")
 
@@ -196,16 +202,17 @@ def test_a_table_whose_creation_was_interrupted_is_created(spark: SparkSession, 
     assert len(rows_of(tmp_path / "legs")) == 3
 
 
-def test_a_missing_deltalake_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("format", "library", "table"), [("delta", "deltalake", "a Delta"), ("iceberg", "pyiceberg", "an Iceberg")])
+def test_a_missing_library_is_reported(tmp_path: Path, format: str, library: str, table: str) -> None:
     program = (
-        "import sys; sys.modules['deltalake'] = None\n"
+        f"import sys; sys.modules[{library!r}] = None\n"
         "from pathlib import Path\n"
         "from headrace import Project\n"
         "from headrace.pipeline.runs.identity import Origin\n"
         "from headrace.pipeline.tables.sinks import open_sinks\n"
         "project = Project('p')\n"
-        "project.pipeline(on='a', table='legs', format='delta')(print)\n"
+        f"project.pipeline(on='a', table='legs', format={format!r})(print)\n"
         "open_sinks(project.pipelines.values(), Path(), Origin('log', 'scope', 'first'))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert "headrace.errors.PipelineError: A pipeline writes a Delta table, and deltalake is missing." in ended.stderr
+    assert f"headrace.errors.PipelineError: A pipeline writes {table} table, and {library} is missing." in ended.stderr

@@ -13,7 +13,7 @@ from headrace.demo.project_file import install_project
 from headrace.demo.report.check import CheckResult, check_tables
 from headrace.demo.report.tables import read_board, read_departures
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.sinks import open_sinks
 from headrace.pipeline.tables.table_runs import TableRun, call_pipeline
 from headrace.project import Project, load_project

@@ -1,4 +1,4 @@
-"""Keyed tables: a run replaces the rows of the keys of its events, once, in Delta tables."""
+"""Keyed tables: a run replaces the rows of the keys of its events, once, in Delta and Iceberg tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from headrace.errors import Fenced, PipelineError, TypeConflict
 from headrace.pipeline.runs.code_version import code_of
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.delta.sink import DeltaSink
-from headrace.pipeline.tables.maintenance import read_history
+from headrace.pipeline.tables.iceberg.catalog import IcebergTables
+from headrace.pipeline.tables.iceberg.sink import IcebergSink
+from headrace.pipeline.tables.maintenance import compact, read_history
 from headrace.testing import run_project
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running
@@ -42,8 +44,26 @@ def keys(*customers: str) -> pa.Table:
     return pa.table({"customer": pa.array(customers, pa.string())})
 
 
+Sink = DeltaSink | IcebergSink
+Open = Callable[..., Sink]
+
+
+@pytest.fixture(params=[DeltaSink, IcebergSink], ids=["delta", "iceberg"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    def make(origin: Origin = ORIGIN, **more: Any) -> Sink:
+        sink: Sink = request.param(tmp_path, origin, **more)
+        return sink
+
+    return make
+
+
 def read(tables: Path, table: str = "spent") -> Rows:
-    rows: Rows = DeltaTable(tables / table).to_pyarrow_table().to_pylist()
+    if (tables / table / "_delta_log").exists():
+        rows: Rows = DeltaTable(tables / table).to_pyarrow_table().to_pylist()
+    else:
+        iceberg = IcebergTables(tables).open(table)
+        assert iceberg is not None
+        rows = iceberg.scan().to_arrow().to_pylist()
     return sorted(rows, key=str)
 
 
@@ -51,12 +71,12 @@ def returns(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str = 
     return lambda _: spark.createDataFrame(list(rows), schema)
 
 
-def replace(sink: DeltaSink, batch: int, of: pa.Table, compute: Callable[[pa.Table], DataFrame], digest: str = "a") -> int:
+def replace(sink: Sink, batch: int, of: pa.Table, compute: Callable[[pa.Table], DataFrame], digest: str = "a") -> int:
     return sink.replace(place(batch), Attempt(digest), of, COLUMNS, compute)
 
 
-def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened()
     assert replace(sink, 0, keys("ada", "bob", "cy"), returns(spark, [("ada", 1), ("bob", 2), ("cy", 3)])) == 3
     seen: list[Rows] = []
 
@@ -69,22 +89,22 @@ def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(spar
     assert read(tmp_path) == [{"customer": name, "spent": spent} for name, spent in (("ada", 10), ("cy", 3), ("dan", 4))]
 
 
-def test_a_run_that_is_stored_is_not_computed_again(spark: SparkSession, tmp_path: Path) -> None:
-    replace(DeltaSink(tmp_path, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
-    replace(DeltaSink(tmp_path, ORIGIN), 1, keys("ada", "bob"), returns(spark, [("ada", 2), ("bob", 1)]))
+def test_a_run_that_is_stored_is_not_computed_again(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    replace(opened(), 0, keys("ada"), returns(spark, [("ada", 1)]))
+    replace(opened(), 1, keys("ada", "bob"), returns(spark, [("ada", 2), ("bob", 1)]))
 
     def compute(_: pa.Table) -> DataFrame:
         raise AssertionError
 
     for batch, rows in ((0, 1), (1, 2)):
-        assert DeltaSink(tmp_path, ORIGIN).stored(place(batch), "a") == StoredRun(1, rows)
-        assert replace(DeltaSink(tmp_path, ORIGIN), batch, keys("ada"), compute) == rows
+        assert opened().stored(place(batch), "a") == StoredRun(1, rows)
+        assert replace(opened(), batch, keys("ada"), compute) == rows
     assert len(read(tmp_path)) == 2
 
 
-def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(spark: SparkSession, tmp_path: Path) -> None:
-    replace(DeltaSink(tmp_path, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
-    other = DeltaSink(tmp_path, Origin("log", "other", "first"))
+def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    replace(opened(), 0, keys("ada"), returns(spark, [("ada", 1)]))
+    other = opened(Origin("log", "other", "first"))
     seen: list[int] = []
 
     def compute(rows: pa.Table) -> DataFrame:
@@ -94,36 +114,36 @@ def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(spa
             replace(other, 0, keys("ada"), returns(spark, [("ada", 100)]))
         return spark.createDataFrame([("ada", row["spent"] + 1)], "customer string, spent long")
 
-    replace(DeltaSink(tmp_path, ORIGIN), 1, keys("ada"), compute)
+    replace(opened(), 1, keys("ada"), compute)
     assert seen == [1, 100]
     assert read(tmp_path) == [{"customer": "ada", "spent": 101}]
 
 
-def test_competing_drivers_store_a_run_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_competing_drivers_store_a_run_once(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
     def add(rows: pa.Table) -> DataFrame:
         spent = sum(row["spent"] for row in rows.to_pylist())
         return spark.createDataFrame([("ada", spent + 1)], "customer string, spent long")
 
     for batch in range(3):
         with ThreadPoolExecutor(3) as pool:
-            made = [pool.submit(replace, DeltaSink(tmp_path, ORIGIN), batch, keys("ada"), add) for _ in range(3)]
+            made = [pool.submit(replace, opened(), batch, keys("ada"), add) for _ in range(3)]
             assert [each.result() for each in made] == [1, 1, 1]
     assert read(tmp_path) == [{"customer": "ada", "spent": 3}]
 
 
-def test_a_fenced_driver_replaces_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_fenced_driver_replaces_nothing(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
     def lost() -> None:
         raise Fenced("The scope is another driver's.")
 
-    replace(DeltaSink(tmp_path, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
+    replace(opened(), 0, keys("ada"), returns(spark, [("ada", 1)]))
     with pytest.raises(Fenced):
-        replace(DeltaSink(tmp_path, ORIGIN, lost), 1, keys("ada"), returns(spark, []))
-    assert DeltaSink(tmp_path, ORIGIN).stored(place(1), "a") is None
+        replace(opened(fence=lost), 1, keys("ada"), returns(spark, []))
+    assert opened().stored(place(1), "a") is None
     assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
 
 
-def test_rows_that_do_not_fit_are_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_rows_that_do_not_fit_are_refused_before_anything_is_written(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened()
     replace(sink, 0, keys("ada"), returns(spark, [("ada", 1)]))
     with pytest.raises(
         PipelineError, match=r"2 rows of the keyed table 'spent' whose key \(customer\) no event of the run has: \('bob',\), \(None,\)"
@@ -142,20 +162,20 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_written(spark: Spar
     assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
 
 
-def test_a_declared_column_that_the_table_lacks_is_added(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_declared_column_that_the_table_lacks_is_added(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened()
     replace(sink, 0, keys("ada", "bob"), returns(spark, [("ada", 1), ("bob", 2)]))
     wider = COLUMNS.append(pa.field("orders", pa.int32()))
     sink.replace(place(1), Attempt("a"), keys("ada"), wider, returns(spark, [("ada", 3, 1)], "customer string, spent int, orders int"))
     assert read(tmp_path) == [{"customer": "ada", "spent": 3, "orders": 1}, {"customer": "bob", "spent": 2, "orders": None}]
 
 
-def test_a_key_of_several_columns_replaces_the_exact_combinations(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_key_of_several_columns_replaces_the_exact_combinations(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
     columns = pa.schema([("shop", pa.string()), ('day\'s "no"', pa.int32()), ("headrace is new", pa.int64())])
     schema = 'shop string, `day\'s "no"` int, `headrace is new` long'
     both = pa.table({"shop": ["a", "b"], 'day\'s "no"': pa.array([1, 2], pa.int32())})
     everything = pa.table({"shop": ["a", "a", "b", "b"], 'day\'s "no"': pa.array([1, 2, 1, 2], pa.int32())})
-    sink = DeltaSink(tmp_path, ORIGIN)
+    sink = opened()
     rows = [(shop, day, 0) for shop in "ab" for day in (1, 2)]
     sink.replace(place(0), Attempt("a"), everything, columns, returns(spark, rows, schema))
     seen: list[int] = []
@@ -200,11 +220,11 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_keys_of_each_type_are_matched_exactly(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_keys_of_each_type_are_matched_exactly(opened: Open, spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Each key is in a file of its own, so that a range of statistics that is too small would hide its rows."""
     arrow, values = KEYS[kind]
     columns, schema = pa.schema([("k", arrow), ("n", pa.int64())]), f"k {kind}, n long"
-    sink = DeltaSink(tmp_path, ORIGIN)
+    sink = opened()
 
     def add(rows: pa.Table, value: Any) -> DataFrame:
         return spark.createDataFrame([(value, sum(row["n"] for row in rows.to_pylist()) + 1)], schema)
@@ -216,8 +236,8 @@ def test_keys_of_each_type_are_matched_exactly(spark: SparkSession, tmp_path: Pa
     assert {row["k"]: row["n"] for row in read(tmp_path)} == dict.fromkeys(values, 3)
 
 
-def test_a_run_whose_events_have_no_key_changes_no_row(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_run_whose_events_have_no_key_changes_no_row(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened()
     for batch in range(2):
         assert replace(sink, 2 * batch, keys(), lambda rows: spark.createDataFrame(rows, "customer string, spent long")) == 0
         replace(sink, 2 * batch + 1, keys("ada"), returns(spark, [("ada", batch)]))
@@ -225,9 +245,9 @@ def test_a_run_whose_events_have_no_key_changes_no_row(spark: SparkSession, tmp_
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(opened: Open, spark: SparkSession, tmp_path: Path, seed: int) -> None:
     dice, model = random.Random(seed), dict[str, int]()
-    sink = DeltaSink(tmp_path, ORIGIN)
+    sink = opened()
     for batch in range(8):
         names = dice.sample(["ada", "bob", "cy", "O'Neill", 'quote"', "ü", ""], dice.randrange(1, 5))
         before = {name: model[name] for name in names if name in model}
@@ -242,17 +262,23 @@ def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(spark: SparkSessio
         assert {row["customer"]: row["spent"] for row in read(tmp_path)} == model, f"seed {seed}, batch {batch}"
 
 
-def test_a_table_that_another_program_compacts_is_written_on(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_table_that_another_program_compacts_is_written_on(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened()
     for batch in range(3):
         replace(sink, batch, keys(f"c{batch}"), returns(spark, [(f"c{batch}", batch)]))
 
     def compute(rows: pa.Table) -> DataFrame:
-        DeltaTable(tmp_path / "spent").optimize.compact()
+        assert compact(tmp_path, "spent").files_after == 1
         return spark.createDataFrame([("c0", rows.to_pylist()[0]["spent"] + 7)], "customer string, spent long")
 
     replace(sink, 3, keys("c0"), compute)
-    write_deltalake(tmp_path / "spent", pa.table({"customer": ["other"], "spent": [1]}), mode="append")
+    more = pa.table({"customer": ["other"], "spent": [1]})
+    if isinstance(sink, DeltaSink):
+        write_deltalake(tmp_path / "spent", more, mode="append")
+    else:
+        other = IcebergTables(tmp_path).open("spent")
+        assert other is not None
+        other.append(more)
     replace(sink, 4, keys("other"), lambda rows: spark.createDataFrame(rows.to_pandas()))
     assert [row["spent"] for row in read(tmp_path)] == [7, 1, 2, 1]
 

@@ -17,7 +17,7 @@ from headrace.pipeline.payload.frames import DataFrames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.schemas import ORDERED_SCHEMA
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline_declaration import Pipeline
 from headrace.project import Project
 from headrace.store.db.meta import log_id

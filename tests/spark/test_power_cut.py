@@ -14,13 +14,17 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
+from headrace.pipeline.tables.contents import format_of
+from headrace.pipeline.tables.delta.compaction import DeltaCompaction
 from headrace.pipeline.tables.delta.sink import DeltaSink
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.iceberg.maintenance import opened
+from headrace.pipeline.tables.iceberg.sink import IcebergSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from support.pipelines.power_cut import UnsyncedWrites
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-Sink = type[ParquetSink] | type[DeltaSink]
+Sink = type[ParquetSink] | type[DeltaSink] | type[IcebergSink]
 ORIGIN = Origin("log", "flights", "first")
 
 
@@ -29,12 +33,15 @@ class Died(BaseException):
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    table = DeltaTable(folder).to_pyarrow_table() if (folder / "_delta_log").exists() else pq.read_table(folder)
+    if format_of(folder) == "iceberg":
+        table = opened(folder).scan().to_arrow()
+    else:
+        table = DeltaTable(folder).to_pyarrow_table() if (folder / "_delta_log").exists() else pq.read_table(folder)
     rows: list[dict[str, Any]] = table.to_pylist()
     return sorted(rows, key=lambda row: int(row["n"]))
 
 
-def report(sink: ParquetSink | DeltaSink, batch: int, rows: DataFrame) -> None:
+def report(sink: ParquetSink | DeltaSink | IcebergSink, batch: int, rows: DataFrame) -> None:
     """Do what a driver does before it reports a run as stored."""
     place = RunKey("legs", "legs", batch)
     if sink.stored(place, "digest") is None:
@@ -54,10 +61,10 @@ def die_at_sync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink], ids=["parquet", "delta"])
+@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink, IcebergSink], ids=["parquet", "delta", "iceberg"])
 def test_a_reported_run_survives_a_power_cut(kind: Sink, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [spark.sql("SELECT 1 AS n, 'a' AS text"), spark.sql("SELECT 2 AS n, 'b' AS text")]
-    wider = rows[1] if kind is DeltaSink else spark.sql("SELECT 2 AS n, 'b' AS text, true AS more")
+    wider = rows[1] if kind is not ParquetSink else spark.sql("SELECT 2 AS n, 'b' AS text, true AS more")
     for number in count():
         tables = tmp_path / "tables"
         tables.mkdir()
@@ -81,3 +88,25 @@ def test_a_reported_run_survives_a_power_cut(kind: Sink, tmp_path: Path, spark: 
         if not died:
             break
     assert number > 8
+
+
+@pytest.mark.slow
+def test_a_run_that_is_reported_after_a_compaction_survives_a_power_cut(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction died before it synced its file, which replaces those of runs that were reported."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    rows = [spark.sql(f"SELECT {batch} AS n") for batch in range(4)]
+    disk = UnsyncedWrites(tables)
+    with disk.noted(monkeypatch):
+        for batch in range(3):
+            report(DeltaSink(tables, ORIGIN), batch, rows[batch])
+        with monkeypatch.context() as dying:
+            die_at_sync(dying, 0)
+            with pytest.raises(Died):
+                DeltaCompaction(tables, "legs").run()
+        report(DeltaSink(tables, ORIGIN), 3, rows[3])
+    disk.cut()
+    assert len(DeltaTable(tables / "legs").file_uris()) == 2
+    assert [row["n"] for row in rows_of(tables / "legs")] == [0, 1, 2, 3]

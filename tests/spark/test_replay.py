@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 
 from headrace import Directory, Project
 from headrace.errors import UsageError
+from headrace.pipeline.tables.iceberg.maintenance import opened
 from headrace.replay.options import Fields, LogSelection, ReplayOptions
 from headrace.replay.project_inputs import fields_of
 from headrace.replay.run import ReplayReport, Stopped, run_replay
@@ -165,6 +166,14 @@ def flights() -> Project:
     def counts(events: DataFrame, rows: DataFrame) -> DataFrame:
         return events.select("payload.tail", sf.lit(1).alias("hops")).unionByName(rows).groupBy("tail").agg(sf.sum("hops").alias("hops"))
 
+    @project.pipeline(on="legs.united", table="stops", format="iceberg", payload="leg STRING")
+    def stops(events: DataFrame) -> DataFrame:
+        return events.select("position", "id")
+
+    @project.pipeline(on="legs.united", table="tails", format="iceberg", key="tail", columns="tail int, hops long", payload="tail INT")
+    def tails(events: DataFrame, rows: DataFrame) -> DataFrame:
+        return counts(events, rows)
+
     return project
 
 
@@ -190,10 +199,13 @@ def test_a_replay_of_json_lines_runs_a_backtest_and_pipelines(spark: SparkSessio
     assert (everything.last.id, everything.last.position) == ("19-9", 200)
     assert loud.note is not None
     assert "no such airport" in loud.note
-    ran, counted = report.pipelines
+    ran, counted, stops, tails = report.pipelines
     assert (counted.pipeline, counted.events, counted.rows) == ("counts", 100, 10)
     assert {row["hops"] for row in DeltaTable(tmp_path / "out" / "tables" / "counts").to_pyarrow_table().to_pylist()} == {10}
     assert (ran.pipeline, ran.batches, ran.events, ran.rows) == ("hops", 1, 100, 100)
+    assert (stops.pipeline, stops.rows, tails.pipeline, tails.rows) == ("stops", 100, "tails", 10)
+    assert opened(tmp_path / "out" / "tables" / "stops").scan().to_arrow().num_rows == 100
+    assert {row["hops"] for row in opened(tmp_path / "out" / "tables" / "tails").scan().to_arrow().to_pylist()} == {10}
     rows = pq.read_table(tmp_path / "out" / "tables" / "hops").to_pylist()
     assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
     assert rows[0]["triggers"] == ["legs.all", "legs.united"] or rows[0]["triggers"] == ["legs.united", "legs.all"]

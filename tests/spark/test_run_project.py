@@ -10,6 +10,7 @@ from pyspark.sql import functions as sf
 
 from headrace import Debounce, Memory, Project, Window
 from headrace.errors import UsageError
+from headrace.pipeline_declaration import TableFormat
 from headrace.testing import run_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -82,11 +83,11 @@ def test_batch_policies_set_the_calls_of_a_pipeline(spark: SparkSession) -> None
     assert result.tables == {}
 
 
-def test_a_delta_table_is_read(spark: SparkSession) -> None:
-    pytest.importorskip("deltalake")
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_delta_or_iceberg_table_is_read(spark: SparkSession, format: TableFormat) -> None:
     project = orders()
 
-    @project.pipeline(on="orders.*", table="spent", payload="n long", format="delta")
+    @project.pipeline(on="orders.*", table="spent", payload="n long", format=format)
     def spent(events: DataFrame) -> DataFrame:
         return events.select("payload.n")
 

@@ -27,6 +27,7 @@ from headrace.pipeline.execution.executor import RunExecutor, RunServices, StopR
 from headrace.pipeline.execution.queues import Batch, RunQueues
 from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
+from headrace.pipeline.execution.run_lock import RunLock
 from headrace.pipeline.execution.running_runs import RunningRuns
 from headrace.pipeline.heartbeat import JobHeartbeat
 from headrace.pipeline.log_reader import LogReader
@@ -43,6 +44,7 @@ from headrace.pipeline.spark.cluster import await_executors
 from headrace.pipeline.spark.code_shipping import ship_functions
 from headrace.pipeline.spark.session import open_session
 from headrace.pipeline.tables.batches import TableBatches
+from headrace.pipeline.tables.compactor import TableCompactor
 from headrace.pipeline.tables.sinks import open_sinks
 from headrace.pipeline.task_starter import TaskStarter
 from headrace.project import Project
@@ -142,6 +144,7 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, acquir
             mine = [run for run in open_runs if run.format == format]
             sink.shut_out(RunKey(run.table, run.pipeline, run.batch, run.part) for run in mine if run.table is not None)
         TableBatches(options.tables, origin).check(project.pipelines.values(), sinks, lease.cursor.batch)
+        run_lock = RunLock()
         services = RunServices(
             sinks,
             PayloadSchemas(schemas_folder(options.tables, options.scope)),
@@ -149,15 +152,17 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, acquir
             TaskStarter(client, stop),
             lambda split: retry_until_stopped(lambda: client.request(SPLIT_RUN, split, scope=options.scope), stop, "split of a run"),
             acquired.running,
+            run_lock,
         )
         returned = ReturnedRuns()
         execute = RunExecutor(spark, project.pipelines, lease, reader, services, returned, stop)
         orderer = Orderer(
             list(project.pipelines.values()), reader, lease, state, lookback=int(options.lookback * _MICROS), max_rows=options.max_rows
         )
-        driver = _Driver(client, orderer, execute, reporter, returned, options, stop)
+        formats = {pipeline.table: pipeline.format for pipeline in project.pipelines.values() if pipeline.table is not None}
         try:
-            driver.run(open_runs)
+            with TableCompactor(options.tables, formats, run_lock.exclusive) as compactor:
+                _Driver(client, orderer, execute, reporter, returned, compactor, options, stop).run(open_runs)
         except StopRequested:
             pass
         except ApiUnavailable:
@@ -177,6 +182,7 @@ class _Driver:
         execute: RunExecutor,
         reporter: Reporter,
         returned: ReturnedRuns,
+        compactor: TableCompactor,
         options: PipelineOptions,
         stop: threading.Event,
     ) -> None:
@@ -185,6 +191,7 @@ class _Driver:
         self._execute = execute
         self._reporter = reporter
         self._returned = returned
+        self._compactor = compactor
         self._options = options
         self._stop = stop
         self._checked_at = 0.0
@@ -276,6 +283,7 @@ class _Driver:
         return next_bounds(at, news, time.time_ns() // 1000, max_rows=self._orderer.max_events, tick=tick)
 
     def _batch_ended(self, batch: Batch) -> None:
+        self._compactor.runs_ended(batch.runs)
         seconds = round(time.monotonic() - batch.began, 3)
         if batch.read:
             self._reporter.batch_ended(BatchEnded(scope=self._options.scope, read=batch.read, seconds=seconds))

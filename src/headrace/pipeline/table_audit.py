@@ -36,7 +36,7 @@ _NONE: Final[Seqs] = np.empty(0, dtype=np.int64)
 
 @dataclass(slots=True)
 class TablesCompared:
-    """The tables compared with the runs of a scope. `unverified` runs are older than the history of a Delta table."""
+    """The tables compared with the runs of a scope. `unverified` runs are older than the history of their table."""
 
     tables: list[TableAudit]
     problems: list[AuditProblem]
@@ -84,7 +84,7 @@ class _Comparison:
     def add(self, table: TableContents) -> TableAudit:
         """Compare one table."""
         self.problems += [_problem("unreadable", text) for text in table.unreadable]
-        self.problems += [_problem("missing", f"The Delta table {table.table!r} has lost {name}.") for name in table.lost]
+        self.problems += [_problem("missing", f"The table {table.table!r} has lost {name}.") for name in table.lost]
         counts = Counter(self._kind(entry) for entry in table.entries)
         return TableAudit(
             table=table.table,

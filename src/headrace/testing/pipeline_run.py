@@ -17,6 +17,7 @@ from headrace.client.pipeline import PipelineClient
 from headrace.pipeline.execution.executor import RunExecutor, RunServices
 from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
+from headrace.pipeline.execution.run_lock import RunLock
 from headrace.pipeline.execution.running_runs import RunningRuns
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.ordering.bounds import MAX_REDELIVERIES, Bounds
@@ -116,6 +117,7 @@ def open_scope(
                 TaskStarter(client, stop),
                 lambda split: client.request(SPLIT_RUN, split, scope=project.name),
                 RunningRuns(project.name),
+                RunLock(),
             )
             execute = RunExecutor(spark, pipelines, lease, reader, outputs, returned, stop)
         orderer = Orderer([_ALL, *pipelines.values()], reader, lease, {}, lookback=int(lookback * _MICROS), max_rows=MAX_BATCH_EVENTS)

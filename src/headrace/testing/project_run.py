@@ -190,6 +190,10 @@ def _rows(project: Project, spark: SparkSession | None, tables: Path) -> Mapping
 def _read(spark: SparkSession, folder: Path, kind: str) -> DataFrame:
     if kind == "parquet":
         return spark.read.parquet(str(folder))
+    if kind == "iceberg":
+        from headrace.pipeline.tables.iceberg.maintenance import opened
+
+        return spark.createDataFrame(opened(folder).scan().to_arrow())
     from deltalake import DeltaTable
 
     return spark.createDataFrame(DeltaTable(folder).to_pyarrow_table())

@@ -23,6 +23,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from headrace.client.triggerer import TriggererClient
+from headrace.pipeline.tables.contents import format_of
+from headrace.pipeline.tables.iceberg.catalog import IcebergTables
+from headrace.pipeline.tables.iceberg.history import changes_of
+from headrace.pipeline.tables.iceberg.maintenance import opened
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, Lease
 from headrace.wire.custody.events import EventBatch
 from support.ordering.feed import CausalFeed, Numbers, causal_feed
@@ -64,6 +68,23 @@ def sums(events: DataFrame) -> DataFrame:
 def totals(events: DataFrame, rows: DataFrame) -> DataFrame:
     new = events.select((fn.col("payload.n") % 16).alias("rest"), fn.lit(1).alias("events"), "payload.n")
     return new.unionByName(rows).groupBy("rest").agg(fn.sum("events").alias("events"), fn.sum("n").alias("n"))
+
+
+@project.pipeline(on="legs.*", table="ice", payload="n long", format="iceberg")
+def ice(events: DataFrame) -> DataFrame:
+    return sums(events)
+
+
+@project.pipeline(
+    on="legs.*",
+    table="ice_totals",
+    format="iceberg",
+    key={"rest": "payload.n % 16"},
+    columns="rest long, events long, n long",
+    payload="n long",
+)
+def ice_totals(events: DataFrame, rows: DataFrame) -> DataFrame:
+    return totals(events, rows)
 """
 KEYS: Final = 16
 
@@ -119,7 +140,11 @@ class Ledger:
 
 
 def _has(table: Path, batch: int) -> bool:
-    """Return whether a table has a run of the batch: a file of it, or one of the last commits of Delta."""
+    """Return whether a table has a run of the batch: a file of it, or one of the last commits of Delta or snapshots of Iceberg."""
+    if format_of(table) == "iceberg":
+        iceberg = IcebergTables(table.parent).open(table.name)
+        runs = [] if iceberg is None else [change.run for change in changes_of(iceberg)]
+        return any(run is not None and run.batch == batch for run in runs)
     log = table / "_delta_log"
     if not log.exists():
         return any(table.glob(f"{batch:09d}-*.parquet"))
@@ -358,13 +383,12 @@ def judged(folder: Path, feed: CausalFeed, told: dict[str, int]) -> dict[str, in
     """Compare the tables with the feed, and with what the scope told; return how many events bear which mark."""
     tables = folder / "tables"
     marks = judge(feed, rows_of(tables / "legs"))
-    sums = rows_of(tables / "sums")
-    assert pc.sum(sums.column("events")).as_py() == feed.count
-    assert pc.sum(sums.column("n")).as_py() == feed.count * (feed.count - 1) // 2
-    totals = DeltaTable(tables / "totals").to_pyarrow_table()
-    assert sorted(totals.column("rest").to_pylist()) == list(range(KEYS))
-    assert pc.sum(totals.column("events")).as_py() == feed.count
-    assert pc.sum(totals.column("n")).as_py() == feed.count * (feed.count - 1) // 2
+    totals = DeltaTable(tables / "totals").to_pyarrow_table(), opened(tables / "ice_totals").scan().to_arrow()
+    for sums in (rows_of(tables / "sums"), opened(tables / "ice").scan().to_arrow(), *totals):
+        assert pc.sum(sums.column("events")).as_py() == feed.count
+        assert pc.sum(sums.column("n")).as_py() == feed.count * (feed.count - 1) // 2
+    for keyed in totals:
+        assert sorted(keyed.column("rest").to_pylist()) == list(range(KEYS))
     assert told["lost"] == marks.get("lost", 0)
     assert told["late"] >= marks.get("late", 0)  # one that came late and was lost itself bears that mark
     assert not list((tables / ".staging").glob("*/*/*")), "something was left in the staging folder"

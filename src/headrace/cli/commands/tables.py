@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated, Final
 
 import typer
@@ -64,9 +65,9 @@ def history(name: Name, limit: Limit = 20, tables: Tables = None, home: Home = N
 
 @tables.command("compact", epilog=examples(COMPACT_EXAMPLE))
 def compact_tables(names: Names, tables: Tables = None, home: Home = None, json: AsJson = False) -> None:
-    """Write the small files of Delta tables as few large ones. Pipelines and readers may use the tables meanwhile.
+    """Write the small files of tables as few large ones. Pipelines and readers may use the tables meanwhile.
 
-    The small files stay for readers of older versions. To remove them later: headrace tables vacuum TABLE.
+    A pipeline does that by itself. The small files stay for readers of older versions. To remove them later: headrace tables vacuum TABLE.
     """
     from headrace.pipeline.tables.maintenance import compact
 
@@ -83,9 +84,9 @@ def compact_tables(names: Names, tables: Tables = None, home: Home = None, json:
 def vacuum_tables(
     names: Names, keep_hours: KeepHours = 168, dry_run: DryRun = False, tables: Tables = None, home: Home = None, json: AsJson = False
 ) -> None:
-    """Remove files of Delta tables that only old versions have.
+    """Remove files of tables that only old versions have.
 
-    Each run of a keyed table and each compaction leaves such files. A reader that began before --keep-hours may fail.
+    Each compaction and each run of a keyed table leaves such files. A reader that began before --keep-hours may fail.
     """
     from headrace.pipeline.tables.maintenance import vacuum
 
@@ -108,11 +109,14 @@ def adopt_tables(names: Names, scope: Scope, log: Log, tables: Tables = None, ho
     Then start the scope where the tables end: headrace scopes reset SCOPE --from SEQ. The previous event log is rejected from now on.
     """
     from headrace.pipeline.runs.identity import Writer
+    from headrace.pipeline.tables.compaction.table_lock import writer_lock
     from headrace.pipeline.tables.writers import TableWriters
 
-    writers = TableWriters(read_settings(home=home, tables=tables).table_folder)
+    folder = read_settings(home=home, tables=tables).table_folder
+    writers = TableWriters(folder)
     for name in names:
-        before = writers.adopt(name, Writer(scope, log))
+        with writer_lock(folder, name) if (folder / name).is_dir() else nullcontext():
+            before = writers.adopt(name, Writer(scope, log))
         previous = f", no longer with {before.log}" if before is not None and before.log != log else ""
         out.print(f"The table {name} continues with the event log {log}{previous}.", markup=False)
 

@@ -20,6 +20,7 @@ from headrace.logs.context import run_log
 from headrace.pipeline.execution.bisection import Searches, is_part, parts_of, split_of
 from headrace.pipeline.execution.reporter import Reporter
 from headrace.pipeline.execution.returned_runs import ReturnedRuns
+from headrace.pipeline.execution.run_lock import RunLock
 from headrace.pipeline.execution.running_runs import RunningRuns
 from headrace.pipeline.log_reader import LogReader
 from headrace.pipeline.payload.frames import DataFrames
@@ -63,7 +64,7 @@ class StopRequested(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class RunServices:
-    """Services of a run's execution: sinks for rows, payload schemas, reports, task starts, splits, and the tracker for heartbeats."""
+    """Services of a run's execution: sinks for rows, payload schemas, reports, task starts, splits, heartbeats, and pauses."""
 
     sinks: Mapping[TableFormat, TableSink]
     payloads: PayloadSchemas
@@ -71,6 +72,7 @@ class RunServices:
     starter: Starter
     split: Callable[[SplitRun], None]
     running: RunningRuns
+    run_lock: RunLock
 
 
 class RunExecutor:
@@ -191,7 +193,8 @@ class RunExecutor:
         for tried in range(1, attempts + 1):
             run.begun += 1
             attempt = Attempt(digest, run.begun, self._run_id(run, run.begun), self._codes.get(run.pipeline, ""))
-            with run_log(attempt.run_id, pipeline=run.pipeline, batch=run.batch, attempt=attempt.number, seqs=seqs):
+            logged = run_log(attempt.run_id, pipeline=run.pipeline, batch=run.batch, attempt=attempt.number, seqs=seqs)
+            with logged, self._services.run_lock.shared():
                 end = self._attempt_once(pipeline, run, key, attempt, last=tried == attempts)
             if end is not _AttemptEnd.FAILED:
                 return self._split(run) if end is _AttemptEnd.SPLIT else []

@@ -1,6 +1,6 @@
 """The identity of a run's rows: log, scope, incarnation, pipeline and batch, and a digest of the events.
 
-Each file of a Parquet table and each commit of a Delta table has it.
+Each file of a Parquet table, commit of a Delta table and snapshot of an Iceberg table has it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headrace.errors import RunConflict
 
 RUN_KEY: Final = "headrace.run"
-"""The key of the identity, as JSON, in the metadata of a Parquet file and of a Delta commit."""
+"""The key of the identity, as JSON, in the metadata of a Parquet file, a Delta commit and an Iceberg snapshot."""
 
 DIGEST_BYTES: Final = 16
 _DIGEST_COLUMNS: Final = ("seq", "source", "id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,7 @@ class Run:
             run.pipeline,
             run.part,
             run.table,
-            "delta" if run.format == "delta" else "parquet",
+            next((each for each in get_args(TableFormat) if each == run.format), "parquet"),
             run.dead_letter,
             Slice.unpack(run.data),
             begun=run.begun,

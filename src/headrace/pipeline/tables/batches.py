@@ -70,7 +70,10 @@ class TableBatches:
     def _conflict(self, table: str, format: TableFormat, later: int, batch: int) -> RunConflict:
         scope = self._origin.scope
         adopt = f"headrace tables adopt {quote(table)} --tables {quote(str(self._tables))} --scope {quote(scope)} --log {self._origin.log}"
-        trim = f"move the files of later batches, whose names begin with the batch, out of the table, then: {adopt}; or "
+        trim = (
+            "move the files of later batches, whose names begin with the batch, out of the table (unless a merged file, with two batches "
+            f"in its name, has earlier ones too), then: {adopt}; or "
+        )
         return RunConflict(
             f"The table {table!r} has rows of batch {later} of the scope {scope!r}, whose last batch in the database is {batch}: "
             "the database was restored from a backup.",

@@ -7,16 +7,23 @@ rejected.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from headrace.errors import TypeConflict
+from headrace.errors import PipelineError, TypeConflict
 
+OTHER_COLUMNS: Final = (
+    "Say evolve=True at the pipeline, change the table (ALTER TABLE … ADD COLUMN), or give the pipeline another table; then redrive its "
+    "dead letter."
+)
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 """The decimal digits of an integer, by its number of bits."""
+_MAX_EXAMPLES: Final = 3
 
 
 def check_names(schema: StructType) -> None:
@@ -80,6 +87,77 @@ def conformed(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
             reason = f"the column {field.name!r} is {type_name(field.type)} in the table and {type_name(column.type)} in the rows: {error}"
             raise _conflict(name, reason) from error
     return pa.table(columns, schema=schema)
+
+
+def fitting(known: pa.Schema, rows: pa.Schema, what: str, name: str, never_null: Sequence[str], *, evolve: bool) -> pa.Schema:
+    """Return the columns of the table `name` for these rows, with the additions that `evolve` admits. Both schemas are canonical.
+
+    `what` describes the table, and `never_null` are its columns that have a value in each row.
+
+    Raises:
+        TypeConflict: The rows do not fit.
+    """
+    both = widened(known, rows, name)
+    more = [f"{field.name!r} ({type_name(field.type)})" for field in both if field not in known]
+    if more and not evolve:
+        raise unfit(what, f"it has not the columns or fields of {', '.join(more)}")
+    missing = [column for column in never_null if column not in rows.names]
+    if missing:
+        raise unfit(what, f"the rows have not its column {missing[0]!r}, which is never null")
+    return both
+
+
+def unfit(what: str, reason: str, hint: str = OTHER_COLUMNS) -> TypeConflict:
+    """Return the error of rows that do not fit a table, which `what` describes."""
+    return TypeConflict(f"its rows do not fit the {what}: {reason}.", hint=hint)
+
+
+def check_declared(name: str, table: pa.Schema, declared: pa.Schema) -> list[pa.Field]:
+    """Compare the declared columns with those of the table; return the declared ones that it does not have. Both are canonical.
+
+    Raises:
+        TypeConflict: A column has another type in the table, or is not declared.
+    """
+    for field in table:
+        if field.name not in declared.names:
+            raise mismatch(name, f"the table has the column {field.name!r} ({type_name(field.type)}), which columns= does not declare")
+        if declared.field(field.name).type != field.type:
+            declares = type_name(declared.field(field.name).type)
+            raise mismatch(name, f"the column {field.name!r} is {type_name(field.type)} in the table, and columns= declares {declares}")
+    return [field for field in declared if field.name not in table.names]
+
+
+def check_rows(result: DataFrame, keys: pa.Table, columns: pa.Schema, name: str) -> pa.Table:
+    """Return the computed rows with the declared columns of the table `name`; missing columns are null.
+
+    Raises:
+        TypeConflict: A column is not declared, or has another type.
+        PipelineError: The key of a row is not that of an event of the run.
+    """
+    check_names(result.schema)
+    rows = result.toArrow()
+    schema = canonical(rows.schema)
+    undeclared = [field.name for field in widened(columns, schema, name) if field.name not in columns.names]
+    if undeclared:
+        raise mismatch(name, f"the rows have the column {undeclared[0]!r}, which columns= does not declare")
+    rows = conformed(rows.cast(schema), columns, name)
+    others = rows.select(keys.column_names).join(keys, keys.column_names, join_type="left anti")
+    if others.num_rows:
+        examples = ", ".join(str(tuple(row.values())) for row in others.slice(0, _MAX_EXAMPLES).to_pylist())
+        raise PipelineError(
+            f"it returns {others.num_rows:,} rows of the keyed table {name!r} whose key ({', '.join(keys.column_names)}) no event of the "
+            f"run has: {examples}.",
+            hint="Return rows for the keys of the events alone. Events whose key is null have no rows: drop them.",
+        )
+    return rows
+
+
+def mismatch(name: str, reason: str) -> TypeConflict:
+    """Return the error of a keyed table `name` whose columns are not those of the declaration."""
+    return TypeConflict(
+        f"its columns do not fit the table {name!r}: {reason}.",
+        hint="Correct columns= or the rows of the pipeline, or give it another table; then redrive its dead letter.",
+    )
 
 
 def type_name(kind: pa.DataType) -> str:

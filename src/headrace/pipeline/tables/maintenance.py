@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import PipelineError, UsageError
-from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, is_delta, read_file, read_table, table_folders
+from headrace.errors import PipelineError
+from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, format_of, no_progress, read_table, table_folders
+from headrace.pipeline.tables.format_compaction import open_compaction
 from headrace.wire.pipelines.tables import TableChange, TableCompaction, TableHistory, TableSummary, TableVacuum
 
 
 def summarize(folder: Path) -> list[TableSummary]:
     """Return the tables of a folder. Raises `PipelineError` if a table cannot be read."""
-    return [_summary_of_delta(path) if is_delta(path) else _summary_of_parquet(path) for path in table_folders(folder)]
+    return [_summary(path) for path in table_folders(folder)]
 
 
 def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
     """Return the last changes of a table. Raises `PipelineError` if it does not exist or a part of it cannot be read."""
-    contents: TableContents = read_table(_existing(folder, name), on_progress)
-    if contents.unreadable:
-        raise PipelineError(contents.unreadable[0], hint="Restore it from a backup of the table.")
+    contents = _contents(_existing(folder, name), on_progress)
     newest = sorted(contents.entries, key=lambda entry: entry.written, reverse=True)[:limit]
     changes = [
         TableChange(
@@ -46,50 +41,34 @@ def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -
 
 
 def compact(folder: Path, name: str) -> TableCompaction:
-    """Write the small files of a Delta table as few large ones, in one commit. Readers and pipelines may use it meanwhile.
+    """Write the small files of a table as few large ones, in one step. Readers and pipelines may use it meanwhile.
 
     Raises:
-        UsageError: It is a Parquet table.
-        PipelineError: It does not exist, another process compacts it, or pipelines committed to it all the time.
+        PipelineError: It does not exist, cannot be compacted where it is, or is used by another compaction or pipelines.
     """
-    _delta(folder, name)
-    from deltalake.exceptions import DeltaError
-
-    with _compaction_lock(folder, name):
-        table = _delta(folder, name)  # again: a compaction may have committed before the lock was free
-        before = len(table.file_uris())
-        try:
-            table.optimize.compact()
-        except DeltaError as error:
-            raise PipelineError(
-                f"The table {name!r} was not compacted: {error}", hint="It is unchanged. Try again when less is written."
-            ) from error
-        return TableCompaction(table=name, files_before=before, files_after=len(table.file_uris()))
+    path = _existing(folder, name)
+    result = open_compaction(folder, name, format_of(path)).run()
+    if result is None:
+        files = _summary(path).files
+        return TableCompaction(table=name, files_before=files, files_after=files)
+    return TableCompaction(table=name, files_before=result.before, files_after=result.after)
 
 
 def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
-    """Remove files of a Delta table that no version needs that is younger than `keep_hours`.
+    """Remove files of a table that were replaced more than `keep_hours` ago.
 
     Raises:
-        UsageError: It is a Parquet table.
         PipelineError: It does not exist.
     """
-    table = _delta(folder, name)
-    files: Sequence[str] = table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False)
+    files = open_compaction(folder, name, format_of(_existing(folder, name))).vacuum(keep_hours, dry_run=dry_run)
     return TableVacuum(table=name, keep_hours=keep_hours, dry_run=dry_run, files=sorted(files))
 
 
-@contextmanager
-def _compaction_lock(folder: Path, name: str) -> Iterator[None]:
-    """Keep other compactions out: deltalake commits two that began at one version, and each row is then in the table twice."""
-    locks = folder / ".compaction"
-    locks.mkdir(exist_ok=True)
-    with (locks / f"{name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise PipelineError(f"Another process compacts the table {name!r}.", hint="Wait until it has ended.") from error
-        yield
+def _contents(path: Path, on_progress: OnProgress) -> TableContents:
+    contents = read_table(path, on_progress)
+    if contents.unreadable:
+        raise PipelineError(contents.unreadable[0], hint="Restore it from a backup of the table.")
+    return contents
 
 
 def _existing(folder: Path, name: str) -> Path:
@@ -99,23 +78,30 @@ def _existing(folder: Path, name: str) -> Path:
     return path
 
 
-def _delta(folder: Path, name: str) -> Any:
-    path = _existing(folder, name)
-    if not is_delta(path):
-        raise UsageError(f"The table {name!r} has the format Parquet.", hint='This command is for tables with format="delta" or a key.')
-    return _opened(path)
+def _summary(path: Path) -> TableSummary:
+    match format_of(path):
+        case "delta":
+            return _summary_of_delta(path)
+        case "iceberg":
+            return _summary_of_iceberg(path)
+        case _:
+            return _summary_of_parquet(path)
 
 
-def _opened(path: Path) -> Any:
+def _summary_of_iceberg(path: Path) -> TableSummary:
+    try:
+        from headrace.pipeline.tables.iceberg.maintenance import summary_of
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"{path} is an Iceberg table, and pyiceberg is missing.", hint="pip install 'headrace[iceberg]'") from error
+    return summary_of(path)
+
+
+def _summary_of_delta(path: Path) -> TableSummary:
     try:
         from deltalake import DeltaTable
     except ModuleNotFoundError as error:
         raise PipelineError(f"{path} is a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'") from error
-    return DeltaTable(path)
-
-
-def _summary_of_delta(path: Path) -> TableSummary:
-    table = _opened(path)
+    table = DeltaTable(path)
     files = pa.table(table.get_add_actions(flatten=True))
     written = pc.max(files.column("modification_time")).as_py()  # milliseconds
     return TableSummary(
@@ -129,17 +115,13 @@ def _summary_of_delta(path: Path) -> TableSummary:
 
 
 def _summary_of_parquet(path: Path) -> TableSummary:
-    entries = []
-    for file in files_of(path):
-        entry = read_file(file)
-        if isinstance(entry, str):
-            raise PipelineError(entry, hint="Restore it from a backup of the table.")
-        entries.append((entry, file.stat().st_size))
+    contents = _contents(path, no_progress)
+    sizes = [file.stat().st_size for file in files_of(path)]
     return TableSummary(
         name=path.name,
         format="parquet",
-        rows=sum(entry.rows for entry, _ in entries),
-        files=len(entries),
-        bytes=sum(size for _, size in entries),
-        written=datetime.fromtimestamp(max(entry.written for entry, _ in entries), UTC) if entries else None,
+        rows=sum(entry.rows for entry in contents.entries),
+        files=len(sizes),
+        bytes=sum(sizes),
+        written=datetime.fromtimestamp(max(entry.written for entry in contents.entries), UTC) if contents.entries else None,
     )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import Later
+
+ICEBERG_MARK: Final = "_iceberg"
+"""The file in a table's folder that says that it is an Iceberg table. Its files may be elsewhere."""
 
 
 class TableSink(Later, Protocol):

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import Origin
-from headrace.pipeline.tables.parquet import ParquetSink
+from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.sink import TableSink, no_fence
 from headrace.pipeline.tables.writers import TableWriters
-from headrace.pipeline_declaration import Pipeline, TableFormat
+from headrace.pipeline_declaration import Pipeline, TableFormat, TableOptions
 
 
 class Writer(Protocol):
@@ -40,17 +40,23 @@ def open_sinks(
     outputs = [(writer.table, writer.format) for writer in writers if writer.table is not None]
     for table in sorted({table for table, _ in outputs}):
         TableWriters(tables).check(table, origin.writer)
-    sinks: dict[TableFormat, TableSink] = {}
-    for each in sorted({format for _, format in outputs}):
-        if each == "parquet":
-            sinks[each] = ParquetSink(tables, origin, fence)
-            continue
-        try:
+    options = {writer.table: writer.options for writer in writers if isinstance(writer, Pipeline) and writer.table is not None}
+    return {each: _open(each, tables, origin, fence, options) for each in sorted({format for _, format in outputs})}
+
+
+def _open(format: TableFormat, tables: Path, origin: Origin, fence: Callable[[], None], options: Mapping[str, TableOptions]) -> TableSink:
+    """Return the sink of a format."""
+    try:
+        if format == "delta":
             from headrace.pipeline.tables.delta.sink import DeltaSink
-        except ModuleNotFoundError as error:
-            raise PipelineError(
-                "A pipeline writes a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'"
-            ) from error
-        options = {writer.table: writer.options for writer in writers if isinstance(writer, Pipeline) and writer.table is not None}
-        sinks[each] = DeltaSink(tables, origin, fence, options)
-    return sinks
+
+            return DeltaSink(tables, origin, fence, options)
+        if format == "iceberg":
+            from headrace.pipeline.tables.iceberg.sink import IcebergSink
+
+            return IcebergSink(tables, origin, fence, options)
+    except ModuleNotFoundError as error:
+        library = "deltalake" if format == "delta" else "pyiceberg"
+        a_table = "a Delta table" if format == "delta" else "an Iceberg table"
+        raise PipelineError(f"A pipeline writes {a_table}, and {library} is missing.", hint=f"pip install 'headrace[{format}]'") from error
+    return ParquetSink(tables, origin, fence)

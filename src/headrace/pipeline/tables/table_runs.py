@@ -20,12 +20,15 @@ from headrace.pipeline.tables.column_types import canonical
 from headrace.pipeline.tables.sink import TableSink
 from headrace.pipeline_declaration import KeyedTable, Pipeline
 
+Compute = Callable[[pa.Table], DataFrame]
+"""Computes the new rows of a run's keys from the table's present rows of these keys."""
+
 
 @runtime_checkable
 class KeyedSink(Protocol):
     """A sink of a format whose rows can be replaced."""
 
-    def replace(self, key: RunKey, attempt: Attempt, keys: pa.Table, columns: pa.Schema, compute: Callable[[pa.Table], DataFrame]) -> int:
+    def replace(self, key: RunKey, attempt: Attempt, keys: pa.Table, columns: pa.Schema, compute: Compute) -> int:
         """Replace the rows of these keys by the result of `compute` for their present rows; return their number."""
 
 

@@ -126,7 +126,7 @@ class PipelineAudit(WireModel):
 class TablesAudit(WireModel):
     """Whether each run is in its table, and each event in a run, from the event `first` to `last`.
 
-    `unverified` runs are older than the history of their Delta table. `exact` says whether the pending events are known, and not only their
+    `unverified` runs are older than the history of their table. `exact` says whether the pending events are known, and not only their
     number.
     """
 

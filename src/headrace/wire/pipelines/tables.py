@@ -23,7 +23,7 @@ class TableList(WireModel):
 
 
 class TableChange(WireModel):
-    """A commit of a Delta table or a file of a Parquet table, and the run that made it. Without a run, another program made it.
+    """A commit of a table or a file of a Parquet table, and the run that made it. Without a run, another program made it.
 
     `code` is the version of the pipeline's code: `commit HEX` of Git, or `function HEX`, a digest of the function's source.
     """

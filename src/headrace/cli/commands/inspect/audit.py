@@ -198,7 +198,7 @@ def audit_tables(settings: Settings, project: DeclaredProject, tables: Path, fir
 def _print_tables(result: TablesAudit) -> None:
     out.print(f"[bold]{escape(result.scope)}[/]: {count(result.runs, 'run')}, events {result.first:,} to {result.last:,} checked")
     if result.unverified:
-        out.print(f"  {count(result.unverified, 'run')} older than the history of the Delta table: not compared with it.")
+        out.print(f"  {count(result.unverified, 'run')} older than the history of the table: not compared with it.")
     if not result.exact:
         out.print("  Waiting and held events are only counted: the scope moved during the audit, or has another version.")
     rows = [(one.pipeline, *(getattr(one, name) for name in OF_PIPELINE)) for one in result.pipelines]

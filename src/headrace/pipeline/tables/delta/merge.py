@@ -6,10 +6,8 @@ source has a row for each key, which matches the rows to delete, and the new row
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from operator import and_
-from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,15 +15,8 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.schema import Field
 from pyarrow.dataset import FileSystemDataset
-from pyspark.sql import DataFrame
 
-from headrace.errors import PipelineError, TypeConflict
-from headrace.pipeline.tables.column_types import canonical, check_names, conformed, type_name, widened
-
-Compute = Callable[[pa.Table], DataFrame]
-"""Computes the new rows of a run's keys from the table's present rows of these keys."""
-
-_MAX_EXAMPLES: Final = 3
+from headrace.pipeline.tables.column_types import canonical, check_declared, conformed, mismatch
 
 
 def check_columns(name: str, table: DeltaTable, declared: pa.Schema) -> list[Field]:
@@ -36,15 +27,9 @@ def check_columns(name: str, table: DeltaTable, declared: pa.Schema) -> list[Fie
     """
     partitioned = table.metadata().partition_columns
     if partitioned:
-        raise _mismatch(name, f"the table is partitioned by {', '.join(partitioned)}, which a keyed table is not")
-    fields = {field.name: field.type for field in canonical(pa.schema(table.schema().to_arrow()))}
-    for known, kind in fields.items():
-        if known not in declared.names:
-            raise _mismatch(name, f"the table has the column {known!r} ({type_name(kind)}), which columns= does not declare")
-        if declared.field(known).type != kind:
-            declares = type_name(declared.field(known).type)
-            raise _mismatch(name, f"the column {known!r} is {type_name(kind)} in the table, and columns= declares {declares}")
-    return [Field.from_arrow(field) for field in declared if field.name not in fields]
+        raise mismatch(name, f"the table is partitioned by {', '.join(partitioned)}, which a keyed table is not")
+    known = canonical(pa.schema(table.schema().to_arrow()))
+    return [Field.from_arrow(field) for field in check_declared(name, known, declared)]
 
 
 def rows_of_keys(table: DeltaTable, keys: pa.Table, columns: pa.Schema, name: str) -> pa.Table:
@@ -86,31 +71,6 @@ def _files_of_keys(table: DeltaTable, keys: pa.Table) -> set[str]:
     return {unquote(path) for path in actions.filter(may_have).column("path").to_pylist()}
 
 
-def check_rows(result: DataFrame, keys: pa.Table, columns: pa.Schema, name: str) -> pa.Table:
-    """Return the computed rows with the declared columns of the table `name`; missing columns are null.
-
-    Raises:
-        TypeConflict: A column is not declared, or has another type.
-        PipelineError: The key of a row is not that of an event of the run.
-    """
-    check_names(result.schema)
-    rows = result.toArrow()
-    schema = canonical(rows.schema)
-    undeclared = [field.name for field in widened(columns, schema, name) if field.name not in columns.names]
-    if undeclared:
-        raise _mismatch(name, f"the rows have the column {undeclared[0]!r}, which columns= does not declare")
-    rows = conformed(rows.cast(schema), columns, name)
-    others = rows.select(keys.column_names).join(keys, keys.column_names, join_type="left anti")
-    if others.num_rows:
-        examples = ", ".join(str(tuple(row.values())) for row in others.slice(0, _MAX_EXAMPLES).to_pylist())
-        raise PipelineError(
-            f"it returns {others.num_rows:,} rows of the keyed table {name!r} whose key ({', '.join(keys.column_names)}) no event of the "
-            f"run has: {examples}.",
-            hint="Return rows for the keys of the events alone. Events whose key is null have no rows: drop them.",
-        )
-    return rows
-
-
 def merge(
     table: DeltaTable,
     keys: pa.Table,
@@ -147,10 +107,3 @@ def _column(keys: pa.Table, field: pa.Field) -> pa.Array:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _mismatch(name: str, reason: str) -> TypeConflict:
-    return TypeConflict(
-        f"its columns do not fit the table {name!r}: {reason}.",
-        hint="Correct columns= or the rows of the pipeline, or give it another table; then redrive its dead letter.",
-    )

@@ -27,11 +27,12 @@ from headrace.durable_files import sync, sync_folder
 from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.batches import TableBatches
-from headrace.pipeline.tables.column_types import canonical, check_names, type_name, widened
+from headrace.pipeline.tables.column_types import canonical, check_names, check_rows, fitting, type_name, unfit, widened
 from headrace.pipeline.tables.delta.log import commits, each, read_actions, remove_empty_creation, stored_rows
-from headrace.pipeline.tables.delta.merge import Compute, check_columns, check_rows, merge, rows_of_keys
+from headrace.pipeline.tables.delta.merge import check_columns, merge, rows_of_keys
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
-from headrace.pipeline.tables.sink import new_staging, no_fence
+from headrace.pipeline.tables.sink import ICEBERG_MARK, new_staging, no_fence
+from headrace.pipeline.tables.table_runs import Compute
 from headrace.pipeline.tables.writers import TableWriters
 from headrace.pipeline_declaration import TableOptions
 
@@ -39,10 +40,6 @@ COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that conflicts with other commits to the table."""
 CLEANUP_INTERVAL: Final = 100
 """Commits between two removals of the log's expired files."""
-OTHER_COLUMNS: Final = (
-    "Say evolve=True at the pipeline, change the table (ALTER TABLE … ADD COLUMN), or give the pipeline another table; then redrive its "
-    "dead letter."
-)
 OTHER_PARTITIONS: Final = "Delete partition_by= or correct it, or give the pipeline another table; then redrive its dead letter."
 UNSYNCED_COMMITS: Final = 64
 """Newest commits of a table that drivers which died may not have synced to the disk."""
@@ -100,7 +97,9 @@ class DeltaSink:
 
             def append(table: DeltaTable) -> int:
                 evolve = self._options_of(key.table).evolve
-                schema = _fitting(key.table, table, source.schema, evolve=evolve)
+                fields = pa.schema(table.schema().to_arrow())
+                never_null = [field.name for field in fields if not field.nullable]
+                schema = fitting(canonical(fields), source.schema, _what(key.table), key.table, never_null, evolve=evolve)
                 self._check_partitioning(key.table, table)
                 parts = _Batches(source, schema, key.table, table.metadata().partition_columns)
                 try:
@@ -117,7 +116,7 @@ class DeltaSink:
                         ),
                     )
                 except SchemaMismatchError as error:
-                    raise _unfit(key.table, str(error)) from error
+                    raise unfit(_what(key.table), str(error)) from error
                 except Exception as error:
                     if parts.failure is None:
                         raise
@@ -212,7 +211,7 @@ class DeltaSink:
         self._make_durable(key, before + 1)
 
     def _make_durable(self, key: RunKey, version: int) -> None:
-        """Sync the table's log from `version` on, and the files of this run's commits, to the disk.
+        """Sync the table's log from `version` on, and the files of this run's commits and of compactions, to the disk.
 
         The run is reported as stored after this. Earlier commits that this process has not synced are included, because
         readers need all of them.
@@ -227,7 +226,8 @@ class DeltaSink:
                     continue  # expired
                 break
             actions = read_actions(entry)
-            if any(txn["appId"] == self._app(key) for txn in each(actions, "txn")):
+            apps = [txn["appId"] for txn in each(actions, "txn")]
+            if not apps or self._app(key) in apps:  # a compaction has none: its files replace those of reported runs
                 for added in each(actions, "add"):
                     path = folder / unquote(added["path"])
                     with suppress(FileNotFoundError):  # a later version does not need it, and a vacuum has removed it
@@ -269,6 +269,8 @@ class DeltaSink:
                 return DeltaTable(folder)
             except TableNotFoundError:
                 return None  # its first commit is pending
+        if (folder / ICEBERG_MARK).exists():
+            raise PipelineError(f"{folder} holds an Iceberg table.", hint="Say format='iceberg' at the pipeline, or move it away.")
         if any(folder.glob("*.parquet")):
             raise PipelineError(
                 f"{folder} holds a table of plain Parquet files, and the pipeline writes Delta.",
@@ -284,7 +286,7 @@ class DeltaSink:
         declared, known = self._options_of(name).partition_by, table.metadata().partition_columns
         if declared and list(declared) != known:
             is_now = f"partitioned by {', '.join(known)}" if known else "not partitioned"
-            raise _unfit(name, f"it is {is_now}, and partition_by= declares {', '.join(declared)}", hint=OTHER_PARTITIONS)
+            raise unfit(_what(name), f"it is {is_now}, and partition_by= declares {', '.join(declared)}", hint=OTHER_PARTITIONS)
 
     def _app(self, key: RunKey) -> str:
         return f"headrace-{self._origin.key(key.pipeline, key.part)}"
@@ -314,23 +316,8 @@ class _Batches:
         for name in self._texts:
             if pc.any(pc.equal(rows.column(name), "")).as_py():
                 reason = f"the column {name!r} partitions it and has an empty text, which Delta stores as null"
-                raise _unfit(
-                    self._table, reason, hint="Replace the empty text in the pipeline, for example by null; then redrive its dead letter."
-                )
-
-
-def _fitting(name: str, table: DeltaTable, rows: pa.Schema, *, evolve: bool) -> pa.Schema:
-    """Return the schema of the table, if rows of this schema fit it, with the columns and fields that `evolve` adds to it."""
-    fields = pa.schema(table.schema().to_arrow())
-    known = canonical(fields)
-    both = widened(known, rows, name)
-    more = [f"{field.name!r} ({type_name(field.type)})" for field in both if field not in known]
-    if more and not evolve:
-        raise _unfit(name, f"it has not the columns or fields of {', '.join(more)}")
-    missing = [field.name for field in fields if not field.nullable and field.name not in rows.names]
-    if missing:
-        raise _unfit(name, f"the rows have not its column {missing[0]!r}, which is never null")
-    return both
+                hint = "Replace the empty text in the pipeline, for example by null; then redrive its dead letter."
+                raise unfit(_what(self._table), reason, hint)
 
 
 def _cleans_up(version: int) -> bool | None:
@@ -342,14 +329,14 @@ def _check_partitions(name: str, partition_by: Sequence[str], rows: pa.Schema) -
     """Raise `TypeConflict` if rows of this schema cannot be partitioned by these columns."""
     for column in partition_by:
         if column not in rows.names:
-            raise _unfit(name, f"the rows have no column {column!r}, which partition_by= names", hint=OTHER_PARTITIONS)
+            raise unfit(_what(name), f"the rows have no column {column!r}, which partition_by= names", hint=OTHER_PARTITIONS)
         kind = rows.field(column).type
         if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
             reason = f"its column {column!r} of partition_by= is {type_name(kind)}, and no date, text, integer or boolean"
-            raise _unfit(name, reason, hint=OTHER_PARTITIONS)
+            raise unfit(_what(name), reason, hint=OTHER_PARTITIONS)
     if partition_by and len(partition_by) == len(rows.names):
-        raise _unfit(name, "partition_by= names all its columns", hint=OTHER_PARTITIONS)
+        raise unfit(_what(name), "partition_by= names all its columns", hint=OTHER_PARTITIONS)
 
 
-def _unfit(name: str, reason: str, hint: str = OTHER_COLUMNS) -> TypeConflict:
-    return TypeConflict(f"its rows do not fit the Delta table {name!r}: {reason}.", hint=hint)
+def _what(name: str) -> str:
+    return f"Delta table {name!r}"

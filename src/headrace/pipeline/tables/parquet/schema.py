@@ -18,7 +18,8 @@ from headrace.durable_files import create, sync, sync_folder
 from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.tables.column_types import canonical, widened
 
-_FOLDER: Final = "_schema"
+SCHEMAS: Final = "_schema"
+"""The folder of the schemas in the folder of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class TableSchemas:
         """
         known = self._known.get(table)
         if known is None or not self._path(table, known.version).exists():
-            versions = [int(path.stem) for path in (self._tables / table / _FOLDER).glob("[0-9]*.parquet")]
+            versions = [int(path.stem) for path in (self._tables / table / SCHEMAS).glob("[0-9]*.parquet")]
             if not versions:
                 self._known.pop(table, None)
                 return self._of_files(table)
-            sync_folder(self._tables / table / _FOLDER)  # the driver that added the newest version may have died before it synced
+            sync_folder(self._tables / table / SCHEMAS)  # the driver that added the newest version may have died before it synced
             known = TableSchema(max(versions), self._load(table, max(versions)))
         while self._path(table, known.version + 1).exists():
             known = TableSchema(known.version + 1, self._load(table, known.version + 1))
@@ -88,4 +89,4 @@ class TableSchemas:
             raise PipelineError(f"The schema {path} cannot be read: {error}", hint="Restore it from a backup of the table.") from error
 
     def _path(self, table: str, version: int) -> Path:
-        return self._tables / table / _FOLDER / f"{version:09d}.parquet"
+        return self._tables / table / SCHEMAS / f"{version:09d}.parquet"

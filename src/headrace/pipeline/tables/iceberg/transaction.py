@@ -1,0 +1,72 @@
+"""A transaction of an Iceberg table that fails if the table has changed since it was loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+from headrace.pipeline.tables.iceberg.errors import iceberg_errors
+
+MAX_SNAPSHOTS: Final = 200
+"""Snapshots of a table, beyond which a commit removes the oldest tenth: each commit reads and writes the list of them."""
+
+
+class OneAttempt(Transaction):
+    """A transaction that raises `CommitFailedException` if another program has committed to the table since it was loaded.
+
+    pyiceberg would commit the same rows again, on the new version, without a look at the runs that the table has meanwhile.
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._staged: tuple[tuple[TableUpdate, ...], TableMetadata] = (), table.metadata
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with the staged updates. pyiceberg computes it, with a copy of all snapshots, about 18 times for each commit."""
+        if self._staged[0] is not self._updates:
+            self._staged = self._updates, super().table_metadata
+        return self._staged[1]
+
+    def _register_snapshot_producer(self, producer: object) -> None:
+        """Keep no snapshot that could be made again."""
+
+
+def expire_old(transaction: Transaction) -> None:
+    """Remove the oldest snapshots from a table that has many. Their files stay until a vacuum."""
+    snapshots = transaction.table_metadata.snapshots
+    if len(snapshots) > MAX_SNAPSHOTS:
+        protected = {ref.snapshot_id for ref in transaction.table_metadata.refs.values()}
+        oldest = sorted(snapshots, key=lambda each: each.sequence_number or 0)[: len(snapshots) - MAX_SNAPSHOTS * 9 // 10]
+        with ExpireSnapshots(transaction) as expire:
+            expire.by_ids([each.snapshot_id for each in oldest if each.snapshot_id not in protected])
+
+
+def write_files(io: FileIO, metadata: TableMetadata, rows: pa.Table | pa.RecordBatchReader) -> list[DataFile]:
+    """Write rows, with the columns of the table, to files that no version of it has yet."""
+    if isinstance(rows, pa.Table) and not rows.num_rows:
+        return []
+    with iceberg_errors(f"No rows were written to {metadata.location}"):
+        return list(_dataframe_to_data_files(metadata, rows, io, write_uuid=uuid4()))
+
+
+@contextmanager
+def removed_on_conflict(io: FileIO, conflict: type[Exception], files: Iterable[DataFile]) -> Iterator[None]:
+    """Remove the new files of a commit that conflicted with another one. After another error they may belong to the table."""
+    try:
+        yield
+    except conflict:
+        for file in files:
+            io.delete(file.file_path)
+        raise
