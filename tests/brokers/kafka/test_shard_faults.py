@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import pytest
 
-from headrace.testing.contract.reading import Reading, reading
+from headrace.testing.contract.reading import Reading, opened, reading
 from support.processes.kafka import KafkaServer
 from support.sources.kafka import KafkaTopic, MakeTopic
-from support.sources.reading import advance_until_done, numbers, numbers_of, until, until_in_thread
+from support.sources.reading import advance_until_done, items_of, numbers, numbers_of, until, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kafka-shard-faults")]
 
@@ -95,3 +95,18 @@ async def test_a_topic_that_is_created_again_is_another_lane_of_each_shard(topic
             assert again[0][1].partition.key.number == number
             await shard.advance(again)
         await until_in_thread(lambda: committed(topic) == [20, 20])
+
+
+async def test_a_stuck_consumer_of_one_shard_does_not_hold_the_other(topic: KafkaTopic) -> None:
+    send(topic, 0, 3_000)
+    first, second = (shard.producer() for shard in topic.upstream(shards=2).split())
+    async with aclosing(first), opened(first) as stuck, reading(second) as other:
+        items = [await anext(stuck)]
+        await other.advance(await other.take(3_000))
+        before, after = await asyncio.to_thread(committed, topic)
+        assert (before < 0, after) == (True, 3_000)  # a negative number: nothing is committed
+        while len(items) < 3_000:
+            items.append(await anext(stuck))
+        assert numbers_of(items) == list(range(3_000))
+        await first.advance(items_of(items))
+        assert await asyncio.to_thread(committed, topic) == [3_000, 3_000]
