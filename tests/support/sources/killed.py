@@ -29,6 +29,7 @@ class Killable(NamedTuple):
 
 KILLABLE: Final[Mapping[str, Killable]] = {
     "kafka": Killable("kafka", lambda: None, None, forgets=False),
+    "kafka_shards": Killable("kafka_shards", lambda: None, None, forgets=False),
     "sqs": Killable("sqs", elasticmq.require, ElasticMq, forgets=True),
     "postgres": Killable("postgres", lambda: None, lambda: new_server(synchronous_commit="on"), forgets=True),
     "redis": Killable("redis", lambda: redis.require("redis"), lambda: RedisServer("redis"), forgets=False),

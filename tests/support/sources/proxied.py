@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -73,13 +73,13 @@ KAFKA_SHORT: Final = {
 }
 
 
-def _kafka(*, short: bool, server: KafkaServer | None = None) -> Proxied:
-    """The server is its own: only that one tells its clients the address of the proxy."""
+def _kafka(*, short: bool, server: KafkaServer | None = None, shards: int = 1) -> Proxied:
+    """The server is its own: only that one tells its clients the address of the proxy. Of several shards, the upstream reads the first."""
     assert server is None
     server, proxy = _proxied_kafka()
-    topic = KafkaTopic(server)
+    topic = KafkaTopic(server, partitions=shards)
     topic.set_connection(proxy.address, **(KAFKA_SHORT if short else {}))
-    return Proxied(server, topic.upstream(), topic.send, proxy, True, topic.close)
+    return Proxied(server, topic.upstream(shards=shards).split()[0], topic.send, proxy, True, topic.close)
 
 
 def _through(connection: str, address: str) -> Proxy:
@@ -164,6 +164,7 @@ async def begin_in_silence(proxy: Proxy, lost: Direction | None, advance: Advanc
 
 PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
     "kafka": _kafka,
+    "kafka_shards": partial(_kafka, shards=2),
     "sqs": _sqs,
     "nats": _nats,
     "redis": _redis,
@@ -176,7 +177,7 @@ PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
 """How the upstream of a broker is made. With `short`, its connection has short timeouts, where a connection can."""
 
 SHORT: Final[Mapping[str, Mapping[str, float]]] = {
-    "kafka": {"kafka.client.OPEN_SECONDS": 2.0},
+    **{name: {"kafka.client.OPEN_SECONDS": 2.0} for name in ("kafka", "kafka_shards")},
     "pubsub": {
         "pubsub.client.OPEN_SECONDS": 2.0,
         "pubsub.client.ANSWER_SECONDS": 1.0,

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -62,14 +62,14 @@ def _user() -> str:
     return f"reader_{secrets.token_hex(4)}"
 
 
-def _kafka() -> Rotated:
-    """The server ends no session. The client has to authenticate again after a while."""
+def _kafka(shards: int = 1) -> Rotated:
+    """The server ends no session. The client has to authenticate again after a while. Of several shards, the upstream reads the first."""
     server, user, values = secure_kafka.shared(), _user(), _secrets()
     server.set_scram_password(values[0], user)
     topic = SecureTopic(server)
     connections = [replace(secure_connection(server, "scram", "SHORT"), login=user, password=value) for value in values]
     return Rotated(
-        topic.upstream(connections[0]),
+        topic.upstream(connections[0], shards=shards).split()[0],
         topic.connection,
         [one.url for one in connections],
         values,
@@ -274,6 +274,7 @@ def _azure() -> Rotated:
 
 ROTATED: Final[Mapping[str, Callable[[], Rotated]]] = {
     "kafka": _kafka,
+    "kafka-shards": partial(_kafka, shards=2),
     "postgres": _postgres,
     "redis": _redis,
     "nats": _nats,
@@ -288,6 +289,7 @@ ROTATED: Final[Mapping[str, Callable[[], Rotated]]] = {
 
 GROUPS: Final[Mapping[str, str]] = {
     "kafka": "kafka-security",
+    "kafka-shards": "kafka-security",
     "rabbitmq-streams": "rabbitmq",
     "s3": "objects",
     "s3-notified": "objects",
