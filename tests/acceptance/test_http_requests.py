@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -10,7 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headrace import Queue
 from headrace.core.signatures.standard_webhooks import secret_of, signed_headers
+from headrace.testing.contract.reading import reading
 from support.processes.deployment import KEY, Deployment, until
 from support.processes.receiver import Receiver
 
@@ -97,5 +100,39 @@ def test_a_webhook_of_headrace_is_received_by_another_endpoint(tmp_path: Path) -
             ((payload,),) = deployment.rows("SELECT payload FROM events WHERE type = 'order.1'")
             event = json.loads(payload)
             assert (event["specversion"], event["type"], event["data"]) == ("1.0", "order.0", {"order": "1"})
+        finally:
+            receiver.stop()
+
+
+async def read_elsewhere(path: Path, count: int) -> None:
+    """Take messages from the queue of an endpoint, as another program that does not record them."""
+    async with reading(Queue(path).producer()) as stream:
+        await stream.advance(await stream.take(count))
+
+
+def test_the_audit_compares_an_endpoint_with_its_queue(tmp_path: Path) -> None:
+    with Deployment.with_short_leases(tmp_path) as deployment:
+        set_secret(deployment, FIRST)
+        receiver = Receiver(
+            tmp_path,
+            "Http('orders', verify='standard-webhooks', connection='hook')",
+            {"HEADRACE_API_URL": deployment.url, "HEADRACE_KEY": KEY},
+        )
+        receiver.start()
+        try:
+            receiver.wait_until_healthy()
+            triggerer = deployment.triggerer(tmp_path / "project.py")
+            assert [post(receiver, id) for id in "123"] == [202] * 3
+            until(lambda: len(orders(deployment)) == 3, "the orders are stored")
+            until(lambda: deployment.balanced_stream()["read"] == 3, "the audit balances")
+            triggerer.kill()
+            assert [post(receiver, id) for id in "45"] == [202] * 2
+            (queue,) = tmp_path.rglob("orders.queue")
+            asyncio.run(read_elsewhere(queue, 2))
+            deployment.triggerer(tmp_path / "project.py")
+            assert post(receiver, "6") == 202
+            until(lambda: "6" in orders(deployment), "the last order is stored")
+            problems = [problem["problem"] for problem in deployment.audited_stream()["problems"]]
+            assert problems == ["nothing is recorded after 3 up to 5"]
         finally:
             receiver.stop()
