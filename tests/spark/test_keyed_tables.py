@@ -1,4 +1,4 @@
-"""Keyed tables: a run replaces the rows of the keys of its events, once, in Delta tables."""
+"""Keyed tables: a run replaces the rows of the keys of its events, once, in Delta tables of a disk and of a bucket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -21,11 +21,13 @@ from headrace import Memory, Project
 from headrace.errors import Fenced, PipelineError, TypeConflict
 from headrace.pipeline.runs.code_version import code_of
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
+from headrace.pipeline.table_storage.tables import Tables
 from headrace.pipeline.tables.delta.sink import DeltaSink
 from headrace.pipeline.tables.maintenance import read_history
 from headrace.testing import run_project
+from support.pipelines.bucket_tables import delta_table
 from support.pipelines.kit import Api, leg
-from support.pipelines.run import no_reports, running
+from support.pipelines.run import no_reports, running, tables_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
 
@@ -42,8 +44,8 @@ def keys(*customers: str) -> pa.Table:
     return pa.table({"customer": pa.array(customers, pa.string())})
 
 
-def read(tables: Path, table: str = "spent") -> Rows:
-    rows: Rows = DeltaTable(tables / table).to_pyarrow_table().to_pylist()
+def read(tables: Tables, table: str = "spent") -> Rows:
+    rows: Rows = delta_table(tables / table).to_pyarrow_table().to_pylist()
     return sorted(rows, key=str)
 
 
@@ -55,8 +57,8 @@ def replace(sink: DeltaSink, batch: int, of: pa.Table, compute: Callable[[pa.Tab
     return sink.replace(place(batch), Attempt(digest), of, COLUMNS, compute)
 
 
-def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(spark: SparkSession, tables: Tables) -> None:
+    sink = DeltaSink(tables, ORIGIN)
     assert replace(sink, 0, keys("ada", "bob", "cy"), returns(spark, [("ada", 1), ("bob", 2), ("cy", 3)])) == 3
     seen: list[Rows] = []
 
@@ -66,25 +68,25 @@ def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(spar
 
     assert replace(sink, 1, keys("ada", "bob", "dan"), compute) == 2
     assert seen == [[{"customer": "ada", "spent": 1}, {"customer": "bob", "spent": 2}]]
-    assert read(tmp_path) == [{"customer": name, "spent": spent} for name, spent in (("ada", 10), ("cy", 3), ("dan", 4))]
+    assert read(tables) == [{"customer": name, "spent": spent} for name, spent in (("ada", 10), ("cy", 3), ("dan", 4))]
 
 
-def test_a_run_that_is_stored_is_not_computed_again(spark: SparkSession, tmp_path: Path) -> None:
-    replace(DeltaSink(tmp_path, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
-    replace(DeltaSink(tmp_path, ORIGIN), 1, keys("ada", "bob"), returns(spark, [("ada", 2), ("bob", 1)]))
+def test_a_run_that_is_stored_is_not_computed_again(spark: SparkSession, tables: Tables) -> None:
+    replace(DeltaSink(tables, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
+    replace(DeltaSink(tables, ORIGIN), 1, keys("ada", "bob"), returns(spark, [("ada", 2), ("bob", 1)]))
 
     def compute(_: pa.Table) -> DataFrame:
         raise AssertionError
 
     for batch, rows in ((0, 1), (1, 2)):
-        assert DeltaSink(tmp_path, ORIGIN).stored(place(batch), "a") == StoredRun(1, rows)
-        assert replace(DeltaSink(tmp_path, ORIGIN), batch, keys("ada"), compute) == rows
-    assert len(read(tmp_path)) == 2
+        assert DeltaSink(tables, ORIGIN).stored(place(batch), "a") == StoredRun(1, rows)
+        assert replace(DeltaSink(tables, ORIGIN), batch, keys("ada"), compute) == rows
+    assert len(read(tables)) == 2
 
 
-def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(spark: SparkSession, tmp_path: Path) -> None:
-    replace(DeltaSink(tmp_path, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
-    other = DeltaSink(tmp_path, Origin("log", "other", "first"))
+def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(spark: SparkSession, tables: Tables) -> None:
+    replace(DeltaSink(tables, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
+    other = DeltaSink(tables, Origin("log", "other", "first"))
     seen: list[int] = []
 
     def compute(rows: pa.Table) -> DataFrame:
@@ -94,36 +96,36 @@ def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(spa
             replace(other, 0, keys("ada"), returns(spark, [("ada", 100)]))
         return spark.createDataFrame([("ada", row["spent"] + 1)], "customer string, spent long")
 
-    replace(DeltaSink(tmp_path, ORIGIN), 1, keys("ada"), compute)
+    replace(DeltaSink(tables, ORIGIN), 1, keys("ada"), compute)
     assert seen == [1, 100]
-    assert read(tmp_path) == [{"customer": "ada", "spent": 101}]
+    assert read(tables) == [{"customer": "ada", "spent": 101}]
 
 
-def test_competing_drivers_store_a_run_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_competing_drivers_store_a_run_once(spark: SparkSession, tables: Tables) -> None:
     def add(rows: pa.Table) -> DataFrame:
         spent = sum(row["spent"] for row in rows.to_pylist())
         return spark.createDataFrame([("ada", spent + 1)], "customer string, spent long")
 
     for batch in range(3):
         with ThreadPoolExecutor(3) as pool:
-            made = [pool.submit(replace, DeltaSink(tmp_path, ORIGIN), batch, keys("ada"), add) for _ in range(3)]
+            made = [pool.submit(replace, DeltaSink(tables, ORIGIN), batch, keys("ada"), add) for _ in range(3)]
             assert [each.result() for each in made] == [1, 1, 1]
-    assert read(tmp_path) == [{"customer": "ada", "spent": 3}]
+    assert read(tables) == [{"customer": "ada", "spent": 3}]
 
 
-def test_a_fenced_driver_replaces_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_fenced_driver_replaces_nothing(spark: SparkSession, tables: Tables) -> None:
     def lost() -> None:
         raise Fenced("The scope is another driver's.")
 
-    replace(DeltaSink(tmp_path, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
+    replace(DeltaSink(tables, ORIGIN), 0, keys("ada"), returns(spark, [("ada", 1)]))
     with pytest.raises(Fenced):
-        replace(DeltaSink(tmp_path, ORIGIN, lost), 1, keys("ada"), returns(spark, []))
-    assert DeltaSink(tmp_path, ORIGIN).stored(place(1), "a") is None
-    assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
+        replace(DeltaSink(tables, ORIGIN, lost), 1, keys("ada"), returns(spark, []))
+    assert DeltaSink(tables, ORIGIN).stored(place(1), "a") is None
+    assert read(tables) == [{"customer": "ada", "spent": 1}]
 
 
-def test_rows_that_do_not_fit_are_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_rows_that_do_not_fit_are_refused_before_anything_is_written(spark: SparkSession, tables: Tables) -> None:
+    sink = DeltaSink(tables, ORIGIN)
     replace(sink, 0, keys("ada"), returns(spark, [("ada", 1)]))
     with pytest.raises(
         PipelineError, match=r"2 rows of the keyed table 'spent' whose key \(customer\) no event of the run has: \('bob',\), \(None,\)"
@@ -139,23 +141,23 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_written(spark: Spar
     assert "Correct columns=" in (caught.value.hint or "")
     with pytest.raises(TypeConflict, match=r"the table has the column 'spent' \(bigint\), which columns= does not declare"):
         sink.replace(place(1), Attempt("a"), keys("ada"), COLUMNS.remove(1), returns(spark, []))
-    assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
+    assert read(tables) == [{"customer": "ada", "spent": 1}]
 
 
-def test_a_declared_column_that_the_table_lacks_is_added(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_declared_column_that_the_table_lacks_is_added(spark: SparkSession, tables: Tables) -> None:
+    sink = DeltaSink(tables, ORIGIN)
     replace(sink, 0, keys("ada", "bob"), returns(spark, [("ada", 1), ("bob", 2)]))
     wider = COLUMNS.append(pa.field("orders", pa.int32()))
     sink.replace(place(1), Attempt("a"), keys("ada"), wider, returns(spark, [("ada", 3, 1)], "customer string, spent int, orders int"))
-    assert read(tmp_path) == [{"customer": "ada", "spent": 3, "orders": 1}, {"customer": "bob", "spent": 2, "orders": None}]
+    assert read(tables) == [{"customer": "ada", "spent": 3, "orders": 1}, {"customer": "bob", "spent": 2, "orders": None}]
 
 
-def test_a_key_of_several_columns_replaces_the_exact_combinations(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_key_of_several_columns_replaces_the_exact_combinations(spark: SparkSession, tables: Tables) -> None:
     columns = pa.schema([("shop", pa.string()), ('day\'s "no"', pa.int32()), ("headrace is new", pa.int64())])
     schema = 'shop string, `day\'s "no"` int, `headrace is new` long'
     both = pa.table({"shop": ["a", "b"], 'day\'s "no"': pa.array([1, 2], pa.int32())})
     everything = pa.table({"shop": ["a", "a", "b", "b"], 'day\'s "no"': pa.array([1, 2, 1, 2], pa.int32())})
-    sink = DeltaSink(tmp_path, ORIGIN)
+    sink = DeltaSink(tables, ORIGIN)
     rows = [(shop, day, 0) for shop in "ab" for day in (1, 2)]
     sink.replace(place(0), Attempt("a"), everything, columns, returns(spark, rows, schema))
     seen: list[int] = []
@@ -166,7 +168,7 @@ def test_a_key_of_several_columns_replaces_the_exact_combinations(spark: SparkSe
 
     sink.replace(place(1), Attempt("a"), both, columns, compute)
     assert seen == [2]
-    assert sorted(tuple(row.values()) for row in read(tmp_path)) == [("a", 1, 7), ("a", 2, 0), ("b", 1, 0)]
+    assert sorted(tuple(row.values()) for row in read(tables)) == [("a", 1, 7), ("a", 2, 0), ("b", 1, 0)]
 
 
 def test_a_table_with_a_key_of_several_columns_may_have_nested_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -200,11 +202,11 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_keys_of_each_type_are_matched_exactly(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_keys_of_each_type_are_matched_exactly(spark: SparkSession, tables: Tables, kind: str) -> None:
     """Each key is in a file of its own, so that a range of statistics that is too small would hide its rows."""
     arrow, values = KEYS[kind]
     columns, schema = pa.schema([("k", arrow), ("n", pa.int64())]), f"k {kind}, n long"
-    sink = DeltaSink(tmp_path, ORIGIN)
+    sink = DeltaSink(tables, ORIGIN)
 
     def add(rows: pa.Table, value: Any) -> DataFrame:
         return spark.createDataFrame([(value, sum(row["n"] for row in rows.to_pylist()) + 1)], schema)
@@ -213,21 +215,21 @@ def test_keys_of_each_type_are_matched_exactly(spark: SparkSession, tmp_path: Pa
         value = values[batch % len(values)]
         of = pa.table({"k": pa.array([value], arrow)})
         sink.replace(place(batch), Attempt("a"), of, columns, partial(add, value=value))
-    assert {row["k"]: row["n"] for row in read(tmp_path)} == dict.fromkeys(values, 3)
+    assert {row["k"]: row["n"] for row in read(tables)} == dict.fromkeys(values, 3)
 
 
-def test_a_run_whose_events_have_no_key_changes_no_row(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_run_whose_events_have_no_key_changes_no_row(spark: SparkSession, tables: Tables) -> None:
+    sink = DeltaSink(tables, ORIGIN)
     for batch in range(2):
         assert replace(sink, 2 * batch, keys(), lambda rows: spark.createDataFrame(rows, "customer string, spent long")) == 0
         replace(sink, 2 * batch + 1, keys("ada"), returns(spark, [("ada", batch)]))
-    assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
+    assert read(tables) == [{"customer": "ada", "spent": 1}]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(spark: SparkSession, tables: Tables, seed: int) -> None:
     dice, model = random.Random(seed), dict[str, int]()
-    sink = DeltaSink(tmp_path, ORIGIN)
+    sink = DeltaSink(tables, ORIGIN)
     for batch in range(8):
         names = dice.sample(["ada", "bob", "cy", "O'Neill", 'quote"', "ü", ""], dice.randrange(1, 5))
         before = {name: model[name] for name in names if name in model}
@@ -239,22 +241,22 @@ def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(spark: SparkSessio
 
         replace(sink, batch, keys(*names), compute)
         model = {name: spent for name, spent in model.items() if name not in names} | after
-        assert {row["customer"]: row["spent"] for row in read(tmp_path)} == model, f"seed {seed}, batch {batch}"
+        assert {row["customer"]: row["spent"] for row in read(tables)} == model, f"seed {seed}, batch {batch}"
 
 
-def test_a_table_that_another_program_compacts_is_written_on(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaSink(tmp_path, ORIGIN)
+def test_a_table_that_another_program_compacts_is_written_on(spark: SparkSession, tables: Tables) -> None:
+    sink = DeltaSink(tables, ORIGIN)
     for batch in range(3):
         replace(sink, batch, keys(f"c{batch}"), returns(spark, [(f"c{batch}", batch)]))
 
     def compute(rows: pa.Table) -> DataFrame:
-        DeltaTable(tmp_path / "spent").optimize.compact()
+        delta_table(tables / "spent").optimize.compact()
         return spark.createDataFrame([("c0", rows.to_pylist()[0]["spent"] + 7)], "customer string, spent long")
 
     replace(sink, 3, keys("c0"), compute)
-    write_deltalake(tmp_path / "spent", pa.table({"customer": ["other"], "spent": [1]}), mode="append")
+    write_deltalake(delta_table(tables / "spent"), pa.table({"customer": ["other"], "spent": [1]}), mode="append")
     replace(sink, 4, keys("other"), lambda rows: spark.createDataFrame(rows.to_pandas()))
-    assert [row["spent"] for row in read(tmp_path)] == [7, 1, 2, 1]
+    assert [row["spent"] for row in read(tables)] == [7, 1, 2, 1]
 
 
 def running_totals() -> Project:
@@ -322,9 +324,9 @@ def test_a_run_whose_report_was_lost_is_not_added_again(api: Api, home: Path, sp
     with no_reports(monkeypatch), running(project, options, spark) as run:
         api.feed(feed)
         assert "cannot be reported" in str(run.until_failed())
-    assert read(options.tables, "counts")
+    assert read(tables_of(options), "counts")
     with running(project, options, spark) as run:
         run.until_handled(api, 120)
-    assert {row["k"]: row["n"] for row in read(options.tables, "counts")} == {k: len(range(k, 120, 7)) for k in range(7)}
-    changes = read_history(options.tables, "counts", 9, lambda *_: None).changes
+    assert {row["k"]: row["n"] for row in read(tables_of(options), "counts")} == {k: len(range(k, 120, 7)) for k in range(7)}
+    changes = read_history(tables_of(options), "counts", 9, lambda *_: None).changes
     assert {change.code for change in changes if change.run_id} == {code_of(counts)}

@@ -20,13 +20,16 @@ from uuid import uuid4
 import msgspec
 import psutil
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from headrace.client.triggerer import TriggererClient
+from headrace.pipeline.table_storage.object_folder import ObjectFolder
+from headrace.pipeline.table_storage.tables import Tables, files_in
+from headrace.pipeline.tables.delta.log import LOG
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, Lease
 from headrace.wire.custody.events import EventBatch
 from support.ordering.feed import CausalFeed, Numbers, causal_feed
 from support.ordering.oracle import judge, rows_of
+from support.pipelines.bucket_tables import delta_table
 from support.pipelines.power_cut_volume import Volume
 from support.processes.calls import load_triggers
 from support.processes.deployment import KEY, Deployment, Process, until
@@ -92,6 +95,7 @@ class Ledger:
     """What the ledger and the tables have of the first batch with an open run."""
 
     deployment: Deployment
+    tables: Tables
 
     def batch(self) -> int:
         """Return the first batch with an open run, or the last one that was planned."""
@@ -107,25 +111,23 @@ class Ledger:
         if not open_runs:
             return "between"
         batch = open_runs[0][0]
-        tables = tables_of(self.deployment)
-        stored = [_has(tables / table, batch) for number, table in open_runs if number == batch]
+        stored = [_has(self.tables / table, batch) for number, table in open_runs if number == batch]
         if all(stored):
             return "after"
         try:
-            staged = any((tables / ".staging").glob(f"*/*/{batch:09d}-*"))
+            staged = isinstance(self.tables, Path) and any((self.tables / ".staging").glob(f"*/*/{batch:09d}-*"))
         except FileNotFoundError:  # the driver removed a folder meanwhile: look again
             return self.phase()
         return "in" if staged or any(stored) else "before"
 
 
-def _has(table: Path, batch: int) -> bool:
+def _has(table: Tables, batch: int) -> bool:
     """Return whether a table has a run of the batch: a file of it, or one of the last commits of Delta."""
-    log = table / "_delta_log"
-    if not log.exists():
+    if isinstance(table, Path) and not (table / LOG).exists():
         return any(table.glob(f"{batch:09d}-*.parquet"))
-    last = max((int(path.stem) for path in log.glob("*.json") if path.stem.isdecimal()), default=-1)
-    commits = (log / f"{number:020}.json" for number in range(max(0, last - 3), last + 1))
-    return any(f'\\"batch\\": {batch},' in path.read_text() for path in commits if path.exists())
+    files = files_in(table)
+    log = [name for name in files.names(LOG) if name.removesuffix(".json").isdecimal()]
+    return any(f'\\"batch\\": {batch},'.encode() in (files.read(f"{LOG}/{name}") or b"") for name in log[-4:])
 
 
 def tables_of(deployment: Deployment) -> Path:
@@ -238,14 +240,24 @@ class Family:
 class Killing:
     """Runs the pipeline of a deployment, and kills it where a seed says, the rarest phase first."""
 
-    def __init__(self, deployment: Deployment, seed: int, say: Callable[[str], None], volume: Volume | None = None) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        seed: int,
+        say: Callable[[str], None],
+        volume: Volume | None = None,
+        bucket: ObjectFolder | None = None,
+    ) -> None:
         self._deployment = deployment
         self._volume = volume
+        self._tables: Tables = bucket or tables_of(deployment)
         self.files_cut = 0
-        self._project = deployment.project(PROJECT)
+        self._project = deployment.project(
+            PROJECT if bucket is None else PROJECT.replace(', payload="n long")', ', format="delta", payload="n long")')
+        )
         self._seed = seed
         self._say = say
-        self._ledger = Ledger(deployment)
+        self._ledger = Ledger(deployment, self._tables)
         self._process: Process | None = None
         self._book = deployment.folder / "kills.json"
         self.kills = msgspec.json.decode(self._book.read_bytes(), type=list[Kill]) if self._book.exists() else []
@@ -267,7 +279,7 @@ class Killing:
         shutil.rmtree(homes, ignore_errors=True)
         home = homes / str(len(self.kills))
         home.mkdir(parents=True)
-        self._process = self._deployment.pipeline(self._project, home=home, tables=tables_of(self._deployment))
+        self._process = self._deployment.pipeline(self._project, home=home, tables=str(self._tables))
 
     def kill(self, over: Callable[[], bool]) -> bool:
         """Kill it once in a phase that was hit the least, and start it again; False if nothing was left to be done before that."""
@@ -324,18 +336,27 @@ class Killing:
 
 
 def soak(
-    folder: Path, shape: Shape, seed: int, say: Callable[[str], None], seconds: float = math.inf, volume: Volume | None = None
+    folder: Path,
+    shape: Shape,
+    seed: int,
+    say: Callable[[str], None],
+    seconds: float = math.inf,
+    volume: Volume | None = None,
+    bucket: ObjectFolder | None = None,
 ) -> dict[str, Any] | None:
     """Run a pipeline through its kills, judge its tables, and return what happened.
 
     None: it was not done within `seconds`; it goes on where it is when it is called again with the same folder. With a `volume`, which
-    has the tables, the power of that is cut at each kill.
+    has the tables, the power of that is cut at each kill. With a `bucket`, the tables are there, in Delta, and its connection is in the
+    environment of this process.
     """
     deadline = time.monotonic() + seconds
     feed = causal_feed(shape.events, seed)
     say(f"{shape.events:,} events, {len(feed.arrivals):,} sent at first, {len(feed.late):,} later")
     with Deployment(folder, lookback=shape.lookback) as deployment:
-        killing = Killing(deployment, seed, say, volume)
+        if bucket is not None:
+            deployment.share_connection(bucket.connection)
+        killing = Killing(deployment, seed, say, volume, bucket)
         killing.start()
         with Sender(deployment, feed, shape.ahead) as sender:
 
@@ -351,21 +372,25 @@ def soak(
         failed = deployment.rows("SELECT error FROM runs WHERE state = 'failed' AND error NOT LIKE '%JVM died%'")
         assert not failed, "a run was said to have failed, for it was killed"
     cut = {} if volume is None else {"files_cut": killing.files_cut}
-    return {"seed": seed, "events": shape.events, **killing.told(), **cut, "marks": judged(folder, feed, told)}
+    return {"seed": seed, "events": shape.events, **killing.told(), **cut, "marks": judged(bucket or folder / "tables", feed, told)}
 
 
-def judged(folder: Path, feed: CausalFeed, told: dict[str, int]) -> dict[str, int]:
+def judged(tables: Tables, feed: CausalFeed, told: dict[str, int]) -> dict[str, int]:
     """Compare the tables with the feed, and with what the scope told; return how many events bear which mark."""
-    tables = folder / "tables"
-    marks = judge(feed, rows_of(tables / "legs"))
-    sums = rows_of(tables / "sums")
+    if isinstance(tables, Path):
+        legs, sums = rows_of(tables / "legs"), rows_of(tables / "sums")
+    else:
+        legs, sums = (delta_table(tables / name).to_pyarrow_table() for name in TABLES)
+        legs = legs.sort_by("position")  # files have no order
+    marks = judge(feed, legs)
     assert pc.sum(sums.column("events")).as_py() == feed.count
     assert pc.sum(sums.column("n")).as_py() == feed.count * (feed.count - 1) // 2
-    totals = DeltaTable(tables / "totals").to_pyarrow_table()
+    totals = delta_table(tables / "totals").to_pyarrow_table()
     assert sorted(totals.column("rest").to_pylist()) == list(range(KEYS))
     assert pc.sum(totals.column("events")).as_py() == feed.count
     assert pc.sum(totals.column("n")).as_py() == feed.count * (feed.count - 1) // 2
     assert told["lost"] == marks.get("lost", 0)
     assert told["late"] >= marks.get("late", 0)  # one that came late and was lost itself bears that mark
-    assert not list((tables / ".staging").glob("*/*/*")), "something was left in the staging folder"
+    if isinstance(tables, Path):
+        assert not list((tables / ".staging").glob("*/*/*")), "something was left in the staging folder"
     return marks

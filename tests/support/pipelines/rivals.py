@@ -78,7 +78,7 @@ class Rivals:
         self._project = deployment.project(PROJECT)
         self._chance = Random(seed)
         self._say = say
-        self._ledger = Ledger(deployment)
+        self._ledger = Ledger(deployment, tables_of(deployment))
         self._exits = ExitStack()
         self._count = count
         self._seed = seed
@@ -321,4 +321,4 @@ def fight(folder: Path, shape: Shape, rivals: int, seed: int, say: Callable[[str
         happened = fighting.told()
     if fighting.takeovers:
         say(f"takeover: {median(held for held, _ in fighting.takeovers):.1f} s until the scope is held (median)")
-    return {"seed": seed, "events": shape.events, **happened, "marks": judged(folder, feed, told)}
+    return {"seed": seed, "events": shape.events, **happened, "marks": judged(folder / "tables", feed, told)}

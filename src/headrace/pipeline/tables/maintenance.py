@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError, UsageError
+from headrace.pipeline.table_storage.object_folder import ObjectFolder
+from headrace.pipeline.table_storage.tables import Tables
 from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, is_delta, read_file, read_table, table_folders
 from headrace.wire.pipelines.tables import TableChange, TableCompaction, TableHistory, TableSummary, TableVacuum
 
+_LOCKS: Final = ".compaction"
 
-def summarize(folder: Path) -> list[TableSummary]:
+
+def summarize(folder: Tables) -> list[TableSummary]:
     """Return the tables of a folder. Raises `PipelineError` if a table cannot be read."""
-    return [_summary_of_delta(path) if is_delta(path) else _summary_of_parquet(path) for path in table_folders(folder)]
+    return [_summary(path) for path in table_folders(folder)]
 
 
-def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
+def read_history(folder: Tables, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
     """Return the last changes of a table. Raises `PipelineError` if it does not exist or a part of it cannot be read."""
     contents: TableContents = read_table(_existing(folder, name), on_progress)
     if contents.unreadable:
@@ -45,7 +51,7 @@ def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -
     return TableHistory(table=name, changes=changes)
 
 
-def compact(folder: Path, name: str) -> TableCompaction:
+def compact(folder: Tables, name: str) -> TableCompaction:
     """Write the small files of a Delta table as few large ones, in one commit. Readers and pipelines may use it meanwhile.
 
     Raises:
@@ -55,11 +61,12 @@ def compact(folder: Path, name: str) -> TableCompaction:
     _delta(folder, name)
     from deltalake.exceptions import DeltaError
 
-    with _compaction_lock(folder, name):
+    with _one_at_a_time(folder, name):
         table = _delta(folder, name)  # again: a compaction may have committed before the lock was free
         before = len(table.file_uris())
         try:
-            table.optimize.compact()
+            with _requests(folder):
+                table.optimize.compact()
         except DeltaError as error:
             raise PipelineError(
                 f"The table {name!r} was not compacted: {error}", hint="It is unchanged. Try again when less is written."
@@ -67,7 +74,7 @@ def compact(folder: Path, name: str) -> TableCompaction:
         return TableCompaction(table=name, files_before=before, files_after=len(table.file_uris()))
 
 
-def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
+def vacuum(folder: Tables, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
     """Remove files of a Delta table that no version needs that is younger than `keep_hours`.
 
     Raises:
@@ -75,14 +82,19 @@ def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableV
         PipelineError: It does not exist.
     """
     table = _delta(folder, name)
-    files: Sequence[str] = table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False)
+    with _requests(folder):
+        files: Sequence[str] = table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False)
     return TableVacuum(table=name, keep_hours=keep_hours, dry_run=dry_run, files=sorted(files))
 
 
-@contextmanager
-def _compaction_lock(folder: Path, name: str) -> Iterator[None]:
+def _one_at_a_time(folder: Tables, name: str) -> AbstractContextManager[None]:
     """Keep other compactions out: deltalake commits two that began at one version, and each row is then in the table twice."""
-    locks = folder / ".compaction"
+    return _lock_on_disk(folder, name) if isinstance(folder, Path) else _lock_in_bucket(folder, name)
+
+
+@contextmanager
+def _lock_on_disk(folder: Path, name: str) -> Iterator[None]:
+    locks = folder / _LOCKS
     locks.mkdir(exist_ok=True)
     with (locks / f"{name}.lock").open("w") as file:
         try:
@@ -92,29 +104,58 @@ def _compaction_lock(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def _existing(folder: Path, name: str) -> Path:
-    path = folder / name
-    if path not in table_folders(folder):
+@contextmanager
+def _lock_in_bucket(folder: ObjectFolder, name: str) -> Iterator[None]:
+    """Hold an object for the compaction. It has no time limit: one that is paused for longer would commit beside its successor."""
+    lock = f"{_LOCKS}/{name}.lock"
+    if not folder.create(
+        lock, f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC".encode()
+    ):
+        holder = (folder.read(lock) or b"a process that has ended meanwhile").decode(errors="replace")
+        raise PipelineError(
+            f"Another compaction of the table {name!r} has begun: {holder}.",
+            hint=f"Wait until it has ended. If it was killed, delete the object {folder.where(lock)}.",
+        )
+    try:
+        yield
+    finally:
+        folder.delete(lock)
+
+
+def _existing(folder: Tables, name: str) -> Tables:
+    if name not in {path.name for path in table_folders(folder)}:
         raise PipelineError(f"There is no table {name!r} in {folder}.", hint="List the tables: headrace tables list")
-    return path
+    return folder / name
 
 
-def _delta(folder: Path, name: str) -> Any:
+def _requests(folder: Tables) -> AbstractContextManager[None]:
+    """Describe errors of the service that has the tables in the block."""
+    return nullcontext() if isinstance(folder, Path) else folder.described()
+
+
+def _delta(folder: Tables, name: str) -> Any:
     path = _existing(folder, name)
     if not is_delta(path):
         raise UsageError(f"The table {name!r} has the format Parquet.", hint='This command is for tables with format="delta" or a key.')
     return _opened(path)
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Tables) -> Any:
     try:
         from deltalake import DeltaTable
     except ModuleNotFoundError as error:
         raise PipelineError(f"{path} is a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'") from error
-    return DeltaTable(path)
+    if isinstance(path, Path):
+        return DeltaTable(path)
+    with path.described():
+        return DeltaTable(path.url, storage_options=path.options)
 
 
-def _summary_of_delta(path: Path) -> TableSummary:
+def _summary(path: Tables) -> TableSummary:
+    return _summary_of_parquet(path) if isinstance(path, Path) and not is_delta(path) else _summary_of_delta(path)
+
+
+def _summary_of_delta(path: Tables) -> TableSummary:
     table = _opened(path)
     files = pa.table(table.get_add_actions(flatten=True))
     written = pc.max(files.column("modification_time")).as_py()  # milliseconds

@@ -6,8 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from headrace.core.values.locations import TableLocation
 from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import Origin
+from headrace.pipeline.table_storage.object_folder import ObjectFolder
+from headrace.pipeline.table_storage.tables import Tables
 from headrace.pipeline.tables.parquet import ParquetSink
 from headrace.pipeline.tables.sink import TableSink, no_fence
 from headrace.pipeline.tables.writers import TableWriters
@@ -26,23 +29,34 @@ class Writer(Protocol):
         """The table's format."""
 
 
+def check_formats(writers: Collection[Writer], tables: Path | ObjectFolder | TableLocation) -> None:
+    """Raise `PipelineError` if a table in a bucket has another format than Delta."""
+    other = sorted({writer.table for writer in writers if writer.table is not None and writer.format != "delta"})
+    if other and not isinstance(tables, Path):
+        raise PipelineError(
+            f"The table {other[0]!r} has the format Parquet, and the tables are in {tables}.",
+            hint="Declare it with format='delta'. A commit to a Parquet table needs the atomic link of a file, which a bucket lacks.",
+        )
+
+
 def open_sinks(
-    writers: Collection[Writer], tables: Path, origin: Origin, fence: Callable[[], None] = no_fence
+    writers: Collection[Writer], tables: Tables, origin: Origin, fence: Callable[[], None] = no_fence
 ) -> Mapping[TableFormat, TableSink]:
     """Return a sink for each format of the writers, for the runs of one origin.
 
     A sink calls `fence` before it makes rows visible. `fence` raises if this driver has lost its scope.
 
     Raises:
-        PipelineError: A library that the format needs is not installed.
+        PipelineError: A library that the format needs is not installed, or tables in a bucket cannot have the format.
         RunConflict: A table of the writers has rows of the origin's scope from another log.
     """
     outputs = [(writer.table, writer.format) for writer in writers if writer.table is not None]
+    check_formats(writers, tables)
     for table in sorted({table for table, _ in outputs}):
         TableWriters(tables).check(table, origin.writer)
     sinks: dict[TableFormat, TableSink] = {}
     for each in sorted({format for _, format in outputs}):
-        if each == "parquet":
+        if each == "parquet" and isinstance(tables, Path):
             sinks[each] = ParquetSink(tables, origin, fence)
             continue
         try:
