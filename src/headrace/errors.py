@@ -32,7 +32,9 @@ The first paragraph of a docstring is the default message, the second says what 
     ├── PipelineError         a pipeline or its output failed
     │   ├── TypeConflict      a value does not have the type of its column or field
     │   ├── RunTooLarge       the events of a run do not fit in memory
-    │   └── RunConflict       a table has other events for a run than the run itself
+    │   ├── RunConflict       a table has other events for a run than the run itself
+    │   ├── TablesRefused     the service of the tables permanently refuses a request
+    │   └── TablesUnavailable the service of the tables does not answer now
     ├── IllegalStep           a task run cannot do this from the state that it is in
     ├── TaskCancelled         the task run was cancelled while a worker ran it
     └── ProcessFailed         a supervised process keeps failing
@@ -278,6 +280,20 @@ class RunConflict(PipelineError):
     """A table has other events for a run than the run itself.
 
     Do not delete files of the table. Follow `hint`: it names what was restored, and how to continue.
+    """
+
+
+class TablesRefused(PipelineError):
+    """The service that has the tables refuses a request.
+
+    Correct the connection, the bucket or its permissions. Runs stay open, and continue when the pipeline is started again.
+    """
+
+
+class TablesUnavailable(PipelineError):
+    """The service that has the tables does not answer.
+
+    Wait, or repair the service. Runs stay open meanwhile.
     """
 
 

@@ -1,4 +1,4 @@
-"""Retry requests to the API, with one backoff for all of them."""
+"""Retry requests to the API and to the service of the tables, with one backoff for all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from headrace.errors import ApiError, ApiRefused, ApiUnavailable
+from headrace.errors import ApiError, ApiRefused, ApiUnavailable, TablesUnavailable
 
 T = TypeVar("T")
 
@@ -74,19 +74,22 @@ async def retry_until_available(call: Callable[[], Awaitable[T]], what: str, *, 
             return answer
 
 
-def retry_until_stopped(call: Callable[[], T], stop: threading.Event, what: str) -> T:
-    """Return the result of `call`, retrying with backoff while the API is unavailable.
+def retry_until_stopped(
+    call: Callable[[], T], stop: threading.Event, what: str, unavailable: type[ApiUnavailable | TablesUnavailable] = ApiUnavailable
+) -> T:
+    """Return the result of `call`, retrying with backoff while the API, or the service of the tables, is unavailable.
 
     Raises:
-        ApiUnavailable: `stop` is set and the API is unavailable.
+        ApiUnavailable, TablesUnavailable: `stop` is set and the service is unavailable.
         ApiRefused: The API refuses the request.
     """
+    service = "api" if unavailable is ApiUnavailable else "tables"
     backoff = Backoff()
     while True:
         try:
             return call()
-        except ApiUnavailable as error:
-            wait = backoff.next(error.retry_after)
-            log.warning("api unavailable, trying again", what=what, error=str(error), retry_in=round(wait, 2))
+        except unavailable as error:
+            wait = backoff.next(error.retry_after if isinstance(error, ApiUnavailable) else None)
+            log.warning(f"{service} unavailable, trying again", what=what, error=str(error), retry_in=round(wait, 2))
             if stop.wait(wait):
                 raise

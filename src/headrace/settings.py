@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from headrace.errors import ResourceError, SettingsError
+from headrace.core.values.locations import TableLocation, parse_table_location
+from headrace.errors import ResourceError, SettingsError, UpstreamError
 from headrace.run_files import API, STANDALONE, read_run_file
 
 CONFIG_FILE = "headrace.toml"
@@ -65,8 +66,12 @@ class Settings(BaseSettings):
         ALL,
         computed="`$XDG_DATA_HOME/headrace`, or `~/.local/share/headrace`",
     )
-    tables: Path | None = _setting(
-        None, "Folder of the tables of pipelines, shared by all hosts", ("pipeline", "worker", "commands"), computed="`tables` in `home`"
+    tables: str | None = _setting(
+        None,
+        "Folder of the tables of pipelines, shared by all hosts, or a folder of a bucket: `s3://bucket/folder`, or with the id of its "
+        "connection, `s3://CONNECTION@bucket/folder`",
+        ("pipeline", "worker", "commands"),
+        computed="`tables` in `home`",
     )
     database_url: str = _setting("", "SQLAlchemy URL of the database", ("api", "commands"), computed="a SQLite file in `home`")
     host: str = _setting("127.0.0.1", "Address on which the API server listens", ALL)
@@ -144,7 +149,17 @@ class Settings(BaseSettings):
             raise ValueError(f"host {self.host} can be reached from other machines, so a deployment key is required: set HEADRACE_KEY")
         return self
 
-    @field_validator("home", "tables", "project", "log_dir", mode="before")
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _check_tables(cls, value: object) -> object:
+        if isinstance(value, str) and "://" in value:
+            try:
+                parse_table_location(value)
+            except UpstreamError as error:
+                raise ValueError(f"{str(error).rstrip('.')}. {str(error.hint).rstrip('.')}") from None  # the cause may have credentials
+        return str(value) if isinstance(value, Path) else cls._check_path(value)
+
+    @field_validator("home", "project", "log_dir", mode="before")
     @classmethod
     def _check_path(cls, value: object) -> object:
         if isinstance(value, Path) or value is None or (isinstance(value, str) and value.strip()):
@@ -192,9 +207,11 @@ class Settings(BaseSettings):
         return self.log_dir or self.home / "logs"
 
     @property
-    def table_folder(self) -> Path:
-        """The absolute path of the folder of tables."""
-        return (self.tables or self.home / "tables").absolute()
+    def table_location(self) -> Path | TableLocation:
+        """The absolute path of the folder of tables, or the folder of a bucket."""
+        if self.tables is not None and "://" in self.tables:
+            return parse_table_location(self.tables)
+        return Path(self.tables or self.home / "tables").absolute()
 
     @property
     def url(self) -> str:

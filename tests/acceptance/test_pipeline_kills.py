@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.pipelines.bucket_tables import bucket_tables
 from support.pipelines.kills import PHASES, Shape, soak
 from support.pipelines.power_cut_volume import Volume, missing
 
@@ -18,6 +19,16 @@ def test_tables_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) 
     assert told is not None
     assert told["phases"] == dict.fromkeys(PHASES, 1)
     assert {"lost", "late", "cycle"} <= told["marks"].keys()
+
+
+@pytest.mark.brokers
+def test_tables_in_a_bucket_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) -> None:
+    with bucket_tables() as bucket:
+        told = soak(tmp_path, Shape(events=10_000, kills=3, ahead=1_000, lookback=4.0), seed=7, say=print, bucket=bucket)
+    assert told is not None
+    assert told["phases"] == dict.fromkeys(PHASES, 1)
+    assert {"lost", "late", "cycle"} <= told["marks"].keys()
+    assert not (tmp_path / "tables").exists()
 
 
 with_power = pytest.mark.skipif(missing() is not None, reason=f"no power can be cut: {missing()}")

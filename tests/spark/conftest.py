@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.spark.session import open_session
+from headrace.pipeline.table_storage.tables import Tables
+from support.pipelines.bucket_tables import bucket_tables
 from support.pipelines.kit import Api, running_api
 
 
@@ -29,3 +31,13 @@ def home(tmp_path: Path) -> Path:
 def api(home: Path) -> Iterator[Api]:
     with running_api(home) as running:
         yield running
+
+
+@pytest.fixture(params=["disk", pytest.param("bucket", marks=pytest.mark.brokers)])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
+    """Return a folder for tables: of a disk, and of a bucket."""
+    if request.param == "disk":
+        yield tmp_path
+        return
+    with bucket_tables() as folder:
+        yield folder

@@ -25,7 +25,7 @@ from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.pipeline_declaration import TableFormat, TableOptions
 from headrace.project import Project
 from support.pipelines.kit import Api, leg
-from support.pipelines.run import no_reports, running
+from support.pipelines.run import no_reports, running, tables_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -58,12 +58,12 @@ def test_a_run_that_is_executed_again_is_appended_once(
     with no_reports(monkeypatch), running(project, options, spark) as run:
         api.feed(feed)
         assert "cannot be reported" in str(run.until_failed())
-    assert rows_of(options.tables / "legs")
+    assert rows_of(tables_of(options) / "legs")
     with running(project, options, spark) as run:
         run.until_handled(api, 120)
         api.feed([leg("last", trigger, n=9)])
         run.until_handled(api, 121)
-    stored = sorted(rows_of(options.tables / "legs"), key=lambda row: row["position"])
+    stored = sorted(rows_of(tables_of(options) / "legs"), key=lambda row: row["position"])
     assert [row["position"] for row in stored] == list(range(1, 122))
     assert {row["id"] for row in stored} == {str(n) for n in range(120)} | {"last"}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -21,13 +22,16 @@ from headrace import Memory, Project
 from headrace.errors import Fenced, PipelineError, TypeConflict
 from headrace.pipeline.runs.code_version import code_of
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
+from headrace.pipeline.table_storage.tables import Tables
+from headrace.pipeline.tables.contents import format_of
 from headrace.pipeline.tables.delta.sink import DeltaSink
 from headrace.pipeline.tables.iceberg.catalog import IcebergTables
 from headrace.pipeline.tables.iceberg.sink import IcebergSink
 from headrace.pipeline.tables.maintenance import compact, read_history
 from headrace.testing import run_project
+from support.pipelines.bucket_tables import bucket_tables, delta_table
 from support.pipelines.kit import Api, leg
-from support.pipelines.run import no_reports, running
+from support.pipelines.run import no_reports, running, tables_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
 
@@ -48,18 +52,33 @@ Sink = DeltaSink | IcebergSink
 Open = Callable[..., Sink]
 
 
-@pytest.fixture(params=[DeltaSink, IcebergSink], ids=["delta", "iceberg"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+@pytest.fixture(params=["delta", "iceberg", pytest.param("bucket", marks=pytest.mark.brokers)])
+def place_of_tables(request: pytest.FixtureRequest) -> str:
+    """Return the format of the tables, or "bucket" for Delta tables in a bucket."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def tables(place_of_tables: str, tmp_path: Path) -> Iterator[Tables]:
+    with bucket_tables() if place_of_tables == "bucket" else nullcontext(tmp_path) as folder:
+        yield folder
+
+
+@pytest.fixture
+def opened(place_of_tables: str, tables: Tables) -> Open:
+    kind: Any = IcebergSink if place_of_tables == "iceberg" else DeltaSink
+
     def make(origin: Origin = ORIGIN, **more: Any) -> Sink:
-        sink: Sink = request.param(tmp_path, origin, **more)
+        sink: Sink = kind(tables, origin, **more)
         return sink
 
     return make
 
 
-def read(tables: Path, table: str = "spent") -> Rows:
-    if (tables / table / "_delta_log").exists():
-        rows: Rows = DeltaTable(tables / table).to_pyarrow_table().to_pylist()
+def read(tables: Tables, table: str = "spent") -> Rows:
+    if not isinstance(tables, Path) or format_of(tables / table) == "delta":
+        rows: Rows = delta_table(tables / table).to_pyarrow_table().to_pylist()
     else:
         iceberg = IcebergTables(tables).open(table)
         assert iceberg is not None
@@ -75,7 +94,7 @@ def replace(sink: Sink, batch: int, of: pa.Table, compute: Callable[[pa.Table], 
     return sink.replace(place(batch), Attempt(digest), of, COLUMNS, compute)
 
 
-def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(opened: Open, spark: SparkSession, tables: Tables) -> None:
     sink = opened()
     assert replace(sink, 0, keys("ada", "bob", "cy"), returns(spark, [("ada", 1), ("bob", 2), ("cy", 3)])) == 3
     seen: list[Rows] = []
@@ -86,10 +105,10 @@ def test_a_run_replaces_the_rows_of_its_keys_and_deletes_those_without_rows(open
 
     assert replace(sink, 1, keys("ada", "bob", "dan"), compute) == 2
     assert seen == [[{"customer": "ada", "spent": 1}, {"customer": "bob", "spent": 2}]]
-    assert read(tmp_path) == [{"customer": name, "spent": spent} for name, spent in (("ada", 10), ("cy", 3), ("dan", 4))]
+    assert read(tables) == [{"customer": name, "spent": spent} for name, spent in (("ada", 10), ("cy", 3), ("dan", 4))]
 
 
-def test_a_run_that_is_stored_is_not_computed_again(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_that_is_stored_is_not_computed_again(opened: Open, spark: SparkSession, tables: Tables) -> None:
     replace(opened(), 0, keys("ada"), returns(spark, [("ada", 1)]))
     replace(opened(), 1, keys("ada", "bob"), returns(spark, [("ada", 2), ("bob", 1)]))
 
@@ -99,10 +118,10 @@ def test_a_run_that_is_stored_is_not_computed_again(opened: Open, spark: SparkSe
     for batch, rows in ((0, 1), (1, 2)):
         assert opened().stored(place(batch), "a") == StoredRun(1, rows)
         assert replace(opened(), batch, keys("ada"), compute) == rows
-    assert len(read(tmp_path)) == 2
+    assert len(read(tables)) == 2
 
 
-def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(opened: Open, spark: SparkSession, tables: Tables) -> None:
     replace(opened(), 0, keys("ada"), returns(spark, [("ada", 1)]))
     other = opened(Origin("log", "other", "first"))
     seen: list[int] = []
@@ -116,10 +135,10 @@ def test_a_conflicting_commit_is_followed_by_a_computation_from_the_new_rows(ope
 
     replace(opened(), 1, keys("ada"), compute)
     assert seen == [1, 100]
-    assert read(tmp_path) == [{"customer": "ada", "spent": 101}]
+    assert read(tables) == [{"customer": "ada", "spent": 101}]
 
 
-def test_competing_drivers_store_a_run_once(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_competing_drivers_store_a_run_once(opened: Open, spark: SparkSession, tables: Tables) -> None:
     def add(rows: pa.Table) -> DataFrame:
         spent = sum(row["spent"] for row in rows.to_pylist())
         return spark.createDataFrame([("ada", spent + 1)], "customer string, spent long")
@@ -128,10 +147,10 @@ def test_competing_drivers_store_a_run_once(opened: Open, spark: SparkSession, t
         with ThreadPoolExecutor(3) as pool:
             made = [pool.submit(replace, opened(), batch, keys("ada"), add) for _ in range(3)]
             assert [each.result() for each in made] == [1, 1, 1]
-    assert read(tmp_path) == [{"customer": "ada", "spent": 3}]
+    assert read(tables) == [{"customer": "ada", "spent": 3}]
 
 
-def test_a_fenced_driver_replaces_nothing(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_fenced_driver_replaces_nothing(opened: Open, spark: SparkSession, tables: Tables) -> None:
     def lost() -> None:
         raise Fenced("The scope is another driver's.")
 
@@ -139,10 +158,10 @@ def test_a_fenced_driver_replaces_nothing(opened: Open, spark: SparkSession, tmp
     with pytest.raises(Fenced):
         replace(opened(fence=lost), 1, keys("ada"), returns(spark, []))
     assert opened().stored(place(1), "a") is None
-    assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
+    assert read(tables) == [{"customer": "ada", "spent": 1}]
 
 
-def test_rows_that_do_not_fit_are_refused_before_anything_is_written(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_are_refused_before_anything_is_written(opened: Open, spark: SparkSession, tables: Tables) -> None:
     sink = opened()
     replace(sink, 0, keys("ada"), returns(spark, [("ada", 1)]))
     with pytest.raises(
@@ -159,18 +178,18 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_written(opened: Ope
     assert "Correct columns=" in (caught.value.hint or "")
     with pytest.raises(TypeConflict, match=r"the table has the column 'spent' \(bigint\), which columns= does not declare"):
         sink.replace(place(1), Attempt("a"), keys("ada"), COLUMNS.remove(1), returns(spark, []))
-    assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
+    assert read(tables) == [{"customer": "ada", "spent": 1}]
 
 
-def test_a_declared_column_that_the_table_lacks_is_added(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_declared_column_that_the_table_lacks_is_added(opened: Open, spark: SparkSession, tables: Tables) -> None:
     sink = opened()
     replace(sink, 0, keys("ada", "bob"), returns(spark, [("ada", 1), ("bob", 2)]))
     wider = COLUMNS.append(pa.field("orders", pa.int32()))
     sink.replace(place(1), Attempt("a"), keys("ada"), wider, returns(spark, [("ada", 3, 1)], "customer string, spent int, orders int"))
-    assert read(tmp_path) == [{"customer": "ada", "spent": 3, "orders": 1}, {"customer": "bob", "spent": 2, "orders": None}]
+    assert read(tables) == [{"customer": "ada", "spent": 3, "orders": 1}, {"customer": "bob", "spent": 2, "orders": None}]
 
 
-def test_a_key_of_several_columns_replaces_the_exact_combinations(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_key_of_several_columns_replaces_the_exact_combinations(opened: Open, spark: SparkSession, tables: Tables) -> None:
     columns = pa.schema([("shop", pa.string()), ('day\'s "no"', pa.int32()), ("headrace is new", pa.int64())])
     schema = 'shop string, `day\'s "no"` int, `headrace is new` long'
     both = pa.table({"shop": ["a", "b"], 'day\'s "no"': pa.array([1, 2], pa.int32())})
@@ -186,7 +205,7 @@ def test_a_key_of_several_columns_replaces_the_exact_combinations(opened: Open, 
 
     sink.replace(place(1), Attempt("a"), both, columns, compute)
     assert seen == [2]
-    assert sorted(tuple(row.values()) for row in read(tmp_path)) == [("a", 1, 7), ("a", 2, 0), ("b", 1, 0)]
+    assert sorted(tuple(row.values()) for row in read(tables)) == [("a", 1, 7), ("a", 2, 0), ("b", 1, 0)]
 
 
 def test_a_table_with_a_key_of_several_columns_may_have_nested_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -220,7 +239,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_keys_of_each_type_are_matched_exactly(opened: Open, spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_keys_of_each_type_are_matched_exactly(opened: Open, spark: SparkSession, tables: Tables, kind: str) -> None:
     """Each key is in a file of its own, so that a range of statistics that is too small would hide its rows."""
     arrow, values = KEYS[kind]
     columns, schema = pa.schema([("k", arrow), ("n", pa.int64())]), f"k {kind}, n long"
@@ -233,19 +252,19 @@ def test_keys_of_each_type_are_matched_exactly(opened: Open, spark: SparkSession
         value = values[batch % len(values)]
         of = pa.table({"k": pa.array([value], arrow)})
         sink.replace(place(batch), Attempt("a"), of, columns, partial(add, value=value))
-    assert {row["k"]: row["n"] for row in read(tmp_path)} == dict.fromkeys(values, 3)
+    assert {row["k"]: row["n"] for row in read(tables)} == dict.fromkeys(values, 3)
 
 
-def test_a_run_whose_events_have_no_key_changes_no_row(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_whose_events_have_no_key_changes_no_row(opened: Open, spark: SparkSession, tables: Tables) -> None:
     sink = opened()
     for batch in range(2):
         assert replace(sink, 2 * batch, keys(), lambda rows: spark.createDataFrame(rows, "customer string, spent long")) == 0
         replace(sink, 2 * batch + 1, keys("ada"), returns(spark, [("ada", batch)]))
-    assert read(tmp_path) == [{"customer": "ada", "spent": 1}]
+    assert read(tables) == [{"customer": "ada", "spent": 1}]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(opened: Open, spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(opened: Open, spark: SparkSession, tables: Tables, seed: int) -> None:
     dice, model = random.Random(seed), dict[str, int]()
     sink = opened()
     for batch in range(8):
@@ -259,28 +278,29 @@ def test_any_sequence_of_runs_gives_the_table_of_a_dictionary(opened: Open, spar
 
         replace(sink, batch, keys(*names), compute)
         model = {name: spent for name, spent in model.items() if name not in names} | after
-        assert {row["customer"]: row["spent"] for row in read(tmp_path)} == model, f"seed {seed}, batch {batch}"
+        assert {row["customer"]: row["spent"] for row in read(tables)} == model, f"seed {seed}, batch {batch}"
 
 
-def test_a_table_that_another_program_compacts_is_written_on(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_another_program_compacts_is_written_on(opened: Open, spark: SparkSession, tables: Tables) -> None:
     sink = opened()
     for batch in range(3):
         replace(sink, batch, keys(f"c{batch}"), returns(spark, [(f"c{batch}", batch)]))
 
     def compute(rows: pa.Table) -> DataFrame:
-        assert compact(tmp_path, "spent").files_after == 1
+        assert compact(tables, "spent").files_after == 1
         return spark.createDataFrame([("c0", rows.to_pylist()[0]["spent"] + 7)], "customer string, spent long")
 
     replace(sink, 3, keys("c0"), compute)
     more = pa.table({"customer": ["other"], "spent": [1]})
     if isinstance(sink, DeltaSink):
-        write_deltalake(tmp_path / "spent", more, mode="append")
+        write_deltalake(delta_table(tables / "spent"), more, mode="append")
     else:
-        other = IcebergTables(tmp_path).open("spent")
+        assert isinstance(tables, Path)
+        other = IcebergTables(tables).open("spent")
         assert other is not None
         other.append(more)
     replace(sink, 4, keys("other"), lambda rows: spark.createDataFrame(rows.to_pandas()))
-    assert [row["spent"] for row in read(tmp_path)] == [7, 1, 2, 1]
+    assert [row["spent"] for row in read(tables)] == [7, 1, 2, 1]
 
 
 def running_totals() -> Project:
@@ -348,9 +368,9 @@ def test_a_run_whose_report_was_lost_is_not_added_again(api: Api, home: Path, sp
     with no_reports(monkeypatch), running(project, options, spark) as run:
         api.feed(feed)
         assert "cannot be reported" in str(run.until_failed())
-    assert read(options.tables, "counts")
+    assert read(tables_of(options), "counts")
     with running(project, options, spark) as run:
         run.until_handled(api, 120)
-    assert {row["k"]: row["n"] for row in read(options.tables, "counts")} == {k: len(range(k, 120, 7)) for k in range(7)}
-    changes = read_history(options.tables, "counts", 9, lambda *_: None).changes
+    assert {row["k"]: row["n"] for row in read(tables_of(options), "counts")} == {k: len(range(k, 120, 7)) for k in range(7)}
+    changes = read_history(tables_of(options), "counts", 9, lambda *_: None).changes
     assert {change.code for change in changes if change.run_id} == {code_of(counts)}

@@ -17,6 +17,7 @@ from headrace.pipeline.payload.frames import DataFrames
 from headrace.pipeline.payload.schemas import PayloadSchemas, schemas_folder
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.schemas import ORDERED_SCHEMA
+from headrace.pipeline.table_storage.tables import Tables
 from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline_declaration import Pipeline
 from headrace.project import Project
@@ -24,7 +25,7 @@ from headrace.store.db.meta import log_id
 from headrace.store.tables.pipelines import scopes
 from support.pipelines.kit import Api, leg, until
 from support.pipelines.plans import stored_cursor
-from support.pipelines.run import files, no_reports, running, table
+from support.pipelines.run import files, no_reports, running, table, tables_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -46,7 +47,7 @@ def events_of(*payloads: str) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=ORDERED_SCHEMA)
 
 
-def learned(folder: Path, spark: SparkSession, *payloads: str, of: Pipeline | None = None) -> tuple[str, list[dict[str, Any]]]:
+def learned(folder: Tables, spark: SparkSession, *payloads: str, of: Pipeline | None = None) -> tuple[str, list[dict[str, Any]]]:
     """Return the type of the payloads and the payloads, as the pipeline gets them, learned by a process of its own."""
     frame: DataFrame = PayloadSchemas(folder).apply(of or pipeline(), events_of(*payloads), DataFrames(spark))
     return frame.select("payload.*").schema.simpleString(), [row.payload.asDict(recursive=True) for row in frame.collect()]
@@ -134,7 +135,7 @@ def test_an_incompatible_event_becomes_a_dead_letter_and_the_table_stays_readabl
     assert (letter.seqs, letter.attempts) == ([(2, 2)], 1)
     for said in ("the payload of the event 'e2' does not fit: the field 'n' was learned as bigint, and a value is double.", "payload="):
         assert said in letter.error
-    assert spark.read.parquet(str(options.tables / "legs")).count() == 2
+    assert spark.read.parquet(str(tables_of(options) / "legs")).count() == 2
     assert sorted(row["n"] for row in table(options, "legs")) == [1, 2]
 
 
@@ -162,7 +163,7 @@ def test_rows_of_other_events_for_a_batch_end_the_driver(
     batch = stored_cursor(api.store, options.scope).batch
     with api.store.reading() as connection:
         incarnation = connection.execute(select(scopes.c.incarnation)).scalar_one()
-    sink = ParquetSink(options.tables, Origin(log_id(api.store.instance), options.scope, incarnation))
+    sink = ParquetSink(tables_of(options), Origin(log_id(api.store.instance), options.scope, incarnation))
     sink._path(RunKey("legs", "legs", batch)).unlink()
     sink.store(RunKey("legs", "legs", batch), Attempt("other"), spark.createDataFrame([("e0",)], "id string"), 1)
     with running(project, options, spark) as run:

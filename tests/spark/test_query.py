@@ -20,7 +20,7 @@ from headrace.wire.custody.events import EventItem
 from headrace.wire.custody.pipeline_dead_letters import PipelineDeadLetterSelection
 from support.pipelines.kit import Api, leg, running_api, until
 from support.pipelines.plans import stored_cursor
-from support.pipelines.run import files, no_reports, open_runs, running, table
+from support.pipelines.run import files, no_reports, open_runs, running, table, tables_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -68,7 +68,7 @@ def test_shuffled_and_duplicated_events_are_handled_once_and_in_order(api: Api, 
     assert sum(report.rows or 0 for report in api.runs()) == 400
     assert {report.state for report in api.runs()} == {"succeeded"}
     assert sorted(seq for report in api.runs() for first, last in report.seqs for seq in range(first, last + 1)) == list(range(1, 401))
-    assert spark.read.parquet(str(options.tables / "legs")).count() == 400
+    assert spark.read.parquet(str(tables_of(options) / "legs")).count() == 400
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +22,7 @@ from typer.testing import CliRunner
 from headrace.cli.main import app
 from headrace.errors import Fenced, RunConflict, TypeConflict
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun, Writer
+from headrace.pipeline.table_storage.tables import files_in
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.compaction.table_lock import TableBusy
 from headrace.pipeline.tables.delta.sink import DeltaSink
@@ -35,6 +35,7 @@ from headrace.pipeline.tables.sink import ICEBERG_MARK
 from headrace.pipeline.tables.writers import TableWriters
 from headrace.pipeline_declaration import TableFormat
 from headrace.project import Project
+from support.pipelines.bucket_tables import bucket_tables, delta_table, move_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -46,7 +47,7 @@ SIZES = pytest.mark.parametrize("events", [10, MAX_DRIVER_EVENTS + 1], ids=["her
 class Compacted:
     """Makes a sink whose tables are compacted before each operation."""
 
-    _tables: Path
+    _tables: Any
     format: TableFormat
 
     def stored(self, key: RunKey, digest: str) -> StoredRun | None:
@@ -89,15 +90,26 @@ class CompactedIcebergSink(Compacted, IcebergSink):
 
 
 @pytest.fixture(
-    params=[ParquetSink, DeltaSink, IcebergSink, CompactedParquetSink, CompactedDeltaSink, CompactedIcebergSink],
-    ids=["parquet", "delta", "iceberg", "parquet-compacted", "delta-compacted", "iceberg-compacted"],
+    params=[
+        ParquetSink,
+        DeltaSink,
+        IcebergSink,
+        CompactedParquetSink,
+        CompactedDeltaSink,
+        CompactedIcebergSink,
+        pytest.param("bucket", marks=pytest.mark.brokers),
+    ],
+    ids=["parquet", "delta", "iceberg", "parquet-compacted", "delta-compacted", "iceberg-compacted", "delta-bucket"],
 )
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    is_bucket = request.param == "bucket"
+
     def make(log: str = "log", scope: str = "flights", incarnation: str = "first", **more: Any) -> Sink:
-        sink: Sink = request.param(tmp_path, Origin(log, scope, incarnation), **more)
+        sink: Sink = (DeltaSink if is_bucket else request.param)(tables, Origin(log, scope, incarnation), **more)
         return sink
 
-    return make
+    with bucket_tables() if is_bucket else nullcontext(tmp_path) as tables:
+        yield make
 
 
 def place(batch: int = 0, pipeline: str = "legs", part: str = "", table: str = "legs") -> RunKey:
@@ -108,10 +120,11 @@ def read(sink: Sink, spark: SparkSession, table: str = "legs") -> list[dict[str,
     """Return the rows as pyarrow reads them, after pandas and Spark read as many."""
     folder = sink._tables / table
     if isinstance(sink, DeltaSink):
-        rows = DeltaTable(folder).to_pyarrow_table()
-        assert len(DeltaTable(folder).to_pandas()) == len(rows)
-        files = [folder / name for name in DeltaTable(folder).file_uris()]
-        assert spark.read.parquet(*map(str, files)).count() == len(rows)
+        delta = delta_table(folder)
+        rows = delta.to_pyarrow_table()
+        assert len(delta.to_pandas()) == len(rows)
+        if isinstance(folder, Path):  # the session has no jar for buckets
+            assert spark.read.parquet(*delta.file_uris()).count() == len(rows)
     elif isinstance(sink, IcebergSink):
         iceberg = IcebergTables(sink._tables).open(table)
         assert iceberg is not None
@@ -209,7 +222,7 @@ def test_a_fenced_driver_stores_no_rows(opened: Open, spark: SparkSession) -> No
     with pytest.raises(Fenced):
         opened(fence=lost).store(place(), Attempt("a"), spark.range(3), 3)
     assert opened().stored(place(), "a") is None
-    assert not list((opened()._tables / ".staging").glob("*/*"))
+    assert not files_in(opened()._tables / ".staging").sizes()
 
 
 @SIZES
@@ -337,15 +350,15 @@ def test_a_table_of_another_program_has_the_types_of_its_files(tmp_path: Path, s
         sink.store(place(0, table="broken"), Attempt("a"), spark.range(1), 1)
 
 
-def test_a_moved_table_is_created_again(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_moved_table_is_created_again(opened: Open, spark: SparkSession) -> None:
     sink = opened()
     sink.store(place(0), Attempt("a"), spark.range(1), 1)
-    (tmp_path / "legs").rename(tmp_path / "old")
+    move_table(sink._tables, "legs", "old")
     assert sink.stored(place(0), "a") is None
     sink.store(place(1), Attempt("b"), spark.range(1).select(fn.lit("x").alias("id")), 1)
     assert read(sink, spark) == [{"id": "x"}]
     if isinstance(sink, IcebergSink):  # its metadata has the paths from before
-        assert pq.read_table(tmp_path / "old" / "data").num_rows == 1
+        assert pq.read_table(sink._tables / "old" / "data").num_rows == 1
     else:
         assert len(read(sink, spark, "old")) == 1
 
@@ -400,7 +413,7 @@ def test_only_one_of_several_logs_creates_a_table(opened: Open, spark: SparkSess
     assert len(read(opened(), spark)) == 2
 
 
-def test_a_table_ahead_of_a_restored_database_is_detected(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_ahead_of_a_restored_database_is_detected(opened: Open, spark: SparkSession) -> None:
     """Store 13: a database that was restored from a backup."""
     sink = opened()
     origin = Origin("log", "flights", "first")
@@ -413,7 +426,7 @@ def test_a_table_ahead_of_a_restored_database_is_detected(opened: Open, spark: S
     sink.store(place(9, "legs-eu"), Attempt("a"), spark.range(1), 1)
 
     def check(batch: int, origin: Origin = origin) -> None:
-        TableBatches(tmp_path, origin).check(project.pipelines.values(), {kind: opened()}, batch)
+        TableBatches(sink._tables, origin).check(project.pipelines.values(), {kind: opened()}, batch)
 
     for batch in (9, 10, 10_000):
         check(batch)

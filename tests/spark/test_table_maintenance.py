@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,16 @@ from deltalake import DeltaTable
 from deltalake.table import TableOptimizer
 from pyspark.sql import DataFrame, SparkSession
 from structlog.testing import capture_logs
-from typer.testing import CliRunner
 
-from headrace.cli.main import app
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, PipelineError
 from headrace.pipeline.execution.run_lock import RunLock
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
+from headrace.pipeline.table_storage.tables import Tables, files_in
 from headrace.pipeline.tables import compactor
 from headrace.pipeline.tables.compaction import small_files
 from headrace.pipeline.tables.compaction.table_lock import TableBusy
 from headrace.pipeline.tables.compactor import TableCompactor
+from headrace.pipeline.tables.contents import format_of
 from headrace.pipeline.tables.delta import compaction
 from headrace.pipeline.tables.delta.compaction import DeltaCompaction
 from headrace.pipeline.tables.delta.sink import DeltaSink
@@ -37,6 +37,8 @@ from headrace.pipeline.tables.iceberg.sink import IcebergSink
 from headrace.pipeline.tables.maintenance import compact, vacuum
 from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline_declaration import TableFormat
+from support.pipelines.bucket_tables import bucket_tables, delta_table
+from support.processes.command_line import headrace
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
 
@@ -84,69 +86,81 @@ def returns(rows: DataFrame) -> Callable[[pa.Table], DataFrame]:
 Kind = type[DeltaSink] | type[IcebergSink]
 
 
-def fill(spark: SparkSession, tables: Path, kind: Kind) -> DeltaSink | IcebergSink:
-    """Write a keyed table, an append table with small files, and a Parquet table."""
-    sink, parquet = kind(tables, ORIGIN), ParquetSink(tables, ORIGIN)
+def fill(spark: SparkSession, tables: Tables, kind: Kind) -> DeltaSink | IcebergSink:
+    """Write a keyed table, an append table with small files, and on a disk a Parquet table."""
+    make: Any = kind
+    sink: DeltaSink | IcebergSink = make(tables, ORIGIN)
     for batch in range(RUNS):
         keys = pa.table({"k": [0, batch]}).group_by("k").aggregate([])
         rows = spark.createDataFrame([(each["k"], batch) for each in keys.to_pylist()], "k long, n long")
         sink.replace(RunKey("keyed", "keyed", batch), Attempt("a", 1, f"run-{batch}"), keys, COLUMNS, returns(rows))
         sink.store(RunKey("appended", "appended", batch), Attempt("a"), spark.range(batch, batch + 1), 1)
-    parquet.store(RunKey("parquet", "parquet", 0), Attempt("a"), spark.range(3), 3)
+    if isinstance(tables, Path):
+        ParquetSink(tables, ORIGIN).store(RunKey("parquet", "parquet", 0), Attempt("a"), spark.range(3), 3)
     return sink
 
 
-def output(tables: Path, *arguments: str) -> Any:
+def parquet_files(folder: Tables) -> set[str]:
+    return {name for name in files_in(folder).sizes() if name.endswith(".parquet")}
+
+
+def output(tables: Tables, *arguments: str) -> Any:
     """Return what a command prints as JSON."""
-    result = CliRunner().invoke(app, ["tables", *arguments, "--tables", str(tables), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0
+    connections = {name: value for name, value in os.environ.items() if name.startswith("HEADRACE_CONNECTION_")}
+    result = headrace("tables", *arguments, "--tables", f"{tables}", "--json", cwd=Path.cwd(), **connections)
+    assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
-def rows_of(tables: Path, name: str) -> list[dict[str, Any]]:
-    if (tables / name / "_delta_log").exists():
-        rows: list[dict[str, Any]] = DeltaTable(tables / name).to_pyarrow_table().to_pylist()
+def rows_of(tables: Tables, name: str) -> list[dict[str, Any]]:
+    if not isinstance(tables, Path) or format_of(tables / name) == "delta":
+        rows: list[dict[str, Any]] = delta_table(tables / name).to_pyarrow_table().to_pylist()
     else:
         rows = opened(tables / name).scan().to_arrow().to_pylist()
     return rows
 
 
-@pytest.mark.parametrize("kind", [DeltaSink, IcebergSink], ids=["delta", "iceberg"])
-def test_tables_are_listed_compacted_and_vacuumed_while_they_are_written(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
-    sink = fill(spark, tmp_path, kind)
+@pytest.mark.parametrize("place", ["delta", "iceberg", pytest.param("bucket", marks=pytest.mark.brokers)])
+def test_tables_are_listed_compacted_and_vacuumed_while_they_are_written(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    kind: Kind = IcebergSink if place == "iceberg" else DeltaSink
+    with bucket_tables() if place == "bucket" else nullcontext(tmp_path) as tables:
+        check_commands(spark, tables, kind)
+
+
+def check_commands(spark: SparkSession, tables: Tables, kind: Kind) -> None:
+    sink = fill(spark, tables, kind)
     format = "delta" if kind is DeltaSink else "iceberg"
-    data = tmp_path / "appended" / ("" if kind is DeltaSink else "data")
-    before = {each["name"]: each for each in output(tmp_path, "list")["tables"]}
-    assert {name: (each["format"], each["rows"]) for name, each in before.items()} == {
-        "appended": (format, RUNS),
-        "keyed": (format, RUNS),
-        "parquet": ("parquet", 3),
-    }
+    before = {each["name"]: each for each in output(tables, "list")["tables"]}
+    parquet = {"parquet": ("parquet", 3)} if isinstance(tables, Path) else {}
+    expected = {"appended": (format, RUNS), "keyed": (format, RUNS)} | parquet
+    assert {name: (each["format"], each["rows"]) for name, each in before.items()} == expected
     assert all(each["bytes"] > 100 and each["written"] for each in before.values())
-    history = output(tmp_path, "history", "keyed", "-n", "2")["changes"]
+    history = output(tables, "history", "keyed", "-n", "2")["changes"]
     assert [(change["pipeline"], change["batch"], change["run_id"], change["rows"]) for change in history] == [
         ("keyed", RUNS - 1, f"run-{RUNS - 1}", 2),
         ("keyed", RUNS - 2, f"run-{RUNS - 2}", 2),
     ]
-    assert len(output(tmp_path, "history", "parquet")["changes"]) == 1
+    if isinstance(tables, Path):
+        assert len(output(tables, "history", "parquet")["changes"]) == 1
 
-    assert output(tmp_path, "compact", "appended") == {"table": "appended", "files_before": RUNS, "files_after": 1}
-    assert vacuum(tmp_path, "appended", 1, dry_run=True).files == [], "the files are younger than an hour"
-    small = set(data.glob("*.parquet"))
-    unused = vacuum(tmp_path, "appended", 0, dry_run=True).files
+    assert output(tables, "compact", "appended") == {"table": "appended", "files_before": RUNS, "files_after": 1}
+    assert vacuum(tables, "appended", 1, dry_run=True).files == [], "the files are younger than an hour"
+    small = parquet_files(tables / "appended")
+    unused = vacuum(tables, "appended", 0, dry_run=True).files
     assert sum(file.endswith(".parquet") for file in unused) == RUNS
-    assert set(data.glob("*.parquet")) == small
-    vacuum(tmp_path, "appended", 0, dry_run=False)
-    vacuum(tmp_path, "keyed", 0, dry_run=False)
-    assert len(list(data.glob("*.parquet"))) == 1
-    assert {each["rows"] for each in output(tmp_path, "list")["tables"]} == {RUNS, 3}
+    assert parquet_files(tables / "appended") == small
+    vacuum(tables, "appended", 0, dry_run=False)
+    vacuum(tables, "keyed", 0, dry_run=False)
+    assert len(parquet_files(tables / "appended")) == 1
+    assert {each["rows"] for each in output(tables, "list")["tables"]} == {rows for _, rows in expected.values()}
 
-    assert kind(tmp_path, ORIGIN).stored(RunKey("appended", "appended", 3), "a") == StoredRun(1, 1)
+    again: Any = kind
+    assert again(tables, ORIGIN).stored(RunKey("appended", "appended", 3), "a") == StoredRun(1, 1)
     sink.store(RunKey("appended", "appended", RUNS), Attempt("a"), spark.range(1), 1)
     rows = spark.createDataFrame([(0, 99)], "k long, n long")
     sink.replace(RunKey("keyed", "keyed", RUNS), Attempt("a"), pa.table({"k": [0]}), COLUMNS, returns(rows))
-    assert len(rows_of(tmp_path, "appended")) == RUNS + 1
-    keyed = {row["k"]: row["n"] for row in rows_of(tmp_path, "keyed")}
+    assert len(rows_of(tables, "appended")) == RUNS + 1
+    keyed = {row["k"]: row["n"] for row in rows_of(tables, "keyed")}
     assert keyed == {0: 99} | {batch: batch for batch in range(1, RUNS)}
 
 
@@ -291,3 +305,18 @@ def test_tables_are_compacted_in_the_background(spark: SparkSession, tmp_path: P
     assert len(list((tmp_path / "parquet").glob("*.parquet"))) == 1
     assert sorted(row["id"] for row in rows_of(tmp_path, "appended")) == list(range(RUNS + 6))
     assert {entry["event"] for entry in logs} == {"table compacted"}
+
+
+@pytest.mark.brokers
+def test_another_compaction_of_a_table_in_a_bucket_is_refused(spark: SparkSession) -> None:
+    with bucket_tables() as tables:
+        sink = DeltaSink(tables, ORIGIN)
+        for batch in range(2):
+            sink.store(RunKey("appended", "appended", batch), Attempt("a"), spark.range(1), 1)
+        assert tables.create(".compaction/appended.lock", b"process 7 on another host")
+        with pytest.raises(PipelineError, match="'appended' has begun: process 7 on another host") as caught:
+            compact(tables, "appended")
+        assert f"delete the object {tables.url}/.compaction/appended.lock" in (caught.value.hint or "")
+        tables.delete(".compaction/appended.lock")
+        assert compact(tables, "appended").files_after == 1
+        assert compact(tables, "appended").files_after == 1, "the lock is released"

@@ -20,7 +20,7 @@ def setting(name: str, *flags: str, metavar: str | None = None, **bounds: Any) -
 
 
 Home = Annotated[Path | None, setting("home", metavar="DIR")]
-Tables = Annotated[Path | None, setting("tables", metavar="DIR")]
+Tables = Annotated[str | None, setting("tables", metavar="DIR|URL")]
 Project = Annotated[Path | None, setting("project", "--project", "-p", metavar="FILE")]
 Host = Annotated[str | None, setting("host", metavar="ADDRESS")]
 Port = Annotated[int | None, setting("port", metavar="PORT")]

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from headrace.client.pipeline import PipelineClient
 from headrace.client.secret_source import blocking_source
-from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError
+from headrace.errors import ApiError, ApiUnavailable, HeadraceError, PipelineError, TablesUnavailable
 from headrace.logs.setup import bind_process
 from headrace.pipeline.execution.executor import RunExecutor, RunServices, StopRequested
 from headrace.pipeline.execution.queues import Batch, RunQueues
@@ -43,10 +43,14 @@ from headrace.pipeline.scope_lease import acquire_scope
 from headrace.pipeline.spark.cluster import await_executors
 from headrace.pipeline.spark.code_shipping import ship_functions
 from headrace.pipeline.spark.session import open_session
+from headrace.pipeline.table_storage.object_folder import ObjectFolder
+from headrace.pipeline.table_storage.tables import Tables, open_tables
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.compactor import TableCompactor
+from headrace.pipeline.tables.sink import TableSink
 from headrace.pipeline.tables.sinks import open_sinks
 from headrace.pipeline.task_starter import TaskStarter
+from headrace.pipeline_declaration import TableFormat
 from headrace.project import Project
 from headrace.retry import retry_until_stopped
 from headrace.triggers.secrets import SECRETS
@@ -131,23 +135,21 @@ class _Acquired(NamedTuple):
 
 def _run(spark: SparkSession, project: Project, options: PipelineOptions, acquired: _Acquired, stop: threading.Event) -> None:
     client, lease = acquired.client, acquired.lease
-    spark.conf.set("spark.headrace.tables", str(options.tables))  # for pipelines that read what earlier batches wrote
     try:
+        tables = retry_until_stopped(lambda: open_tables(options.tables), stop, "connection of the tables")
         state = retry_until_stopped(lambda: client.state(options.scope), stop, "state of the scope")
         open_runs = in_order(Run.opened(run) for run in retry_until_stopped(lambda: client.open_runs(options.scope), stop, "open runs"))
-    except ApiUnavailable:
+        prepare = partial(_prepare_tables, project, open_runs, tables, acquired)
+        sinks = retry_until_stopped(prepare, stop, "tables", TablesUnavailable)
+    except (ApiUnavailable, TablesUnavailable):
         return  # a stop was requested
-    origin = Origin(lease.log, lease.scope, lease.incarnation)
+    # For pipelines that read what earlier batches wrote.
+    spark.conf.set("spark.headrace.tables", str(tables) if isinstance(tables, Path) else tables.url)
     with Reporter(client) as reporter, LogReader(client, stop, options.max_rows) as reader:
-        sinks = open_sinks([*project.pipelines.values(), *open_runs], options.tables, origin, acquired.heartbeat.fence)
-        for format, sink in sinks.items():
-            mine = [run for run in open_runs if run.format == format]
-            sink.shut_out(RunKey(run.table, run.pipeline, run.batch, run.part) for run in mine if run.table is not None)
-        TableBatches(options.tables, origin).check(project.pipelines.values(), sinks, lease.cursor.batch)
         run_lock = RunLock()
         services = RunServices(
             sinks,
-            PayloadSchemas(schemas_folder(options.tables, options.scope)),
+            PayloadSchemas(schemas_folder(tables, options.scope)),
             reporter,
             TaskStarter(client, stop),
             lambda split: retry_until_stopped(lambda: client.request(SPLIT_RUN, split, scope=options.scope), stop, "split of a run"),
@@ -161,7 +163,8 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, acquir
         )
         formats = {pipeline.table: pipeline.format for pipeline in project.pipelines.values() if pipeline.table is not None}
         try:
-            with TableCompactor(options.tables, formats, run_lock.exclusive) as compactor:
+            # Not in a bucket: a killed driver would leave the lock of a compaction there.
+            with TableCompactor(tables, formats, run_lock.exclusive) if isinstance(tables, Path) else nullcontext() as compactor:
                 _Driver(client, orderer, execute, reporter, returned, compactor, options, stop).run(open_runs)
         except StopRequested:
             pass
@@ -170,6 +173,21 @@ def _run(spark: SparkSession, project: Project, options: PipelineOptions, acquir
                 raise
         except (OSError, Py4JError) as error:
             raise PipelineError(f"A run failed: {error}", hint="See spark.log in the home folder. Is a disk full?") from error
+
+
+def _prepare_tables(project: Project, open_runs: Sequence[Run], tables: Tables, acquired: _Acquired) -> Mapping[TableFormat, TableSink]:
+    """Return the sinks of the tables, with earlier drivers fenced and the tables compared with the database."""
+    lease = acquired.lease
+    origin = Origin(lease.log, lease.scope, lease.incarnation)
+    pipelines = project.pipelines.values()
+    if isinstance(tables, ObjectFolder):
+        tables.check()
+    sinks = open_sinks([*pipelines, *open_runs], tables, origin, acquired.heartbeat.fence)
+    for format, sink in sinks.items():
+        mine = [run for run in open_runs if run.format == format]
+        sink.shut_out(RunKey(run.table, run.pipeline, run.batch, run.part) for run in mine if run.table is not None)
+    TableBatches(tables, origin).check(pipelines, sinks, lease.cursor.batch)
+    return sinks
 
 
 class _Driver:
@@ -182,7 +200,7 @@ class _Driver:
         execute: RunExecutor,
         reporter: Reporter,
         returned: ReturnedRuns,
-        compactor: TableCompactor,
+        compactor: TableCompactor | None,
         options: PipelineOptions,
         stop: threading.Event,
     ) -> None:
@@ -283,7 +301,8 @@ class _Driver:
         return next_bounds(at, news, time.time_ns() // 1000, max_rows=self._orderer.max_events, tick=tick)
 
     def _batch_ended(self, batch: Batch) -> None:
-        self._compactor.runs_ended(batch.runs)
+        if self._compactor is not None:
+            self._compactor.runs_ended(batch.runs)
         seconds = round(time.monotonic() - batch.began, 3)
         if batch.read:
             self._reporter.batch_ended(BatchEnded(scope=self._options.scope, read=batch.read, seconds=seconds))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.core.values.locations import TableLocation
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
@@ -17,7 +19,7 @@ class PipelineOptions:
     api_url: str
     key: str = field(repr=False)
     home: Path
-    tables: Path
+    tables: Path | TableLocation
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     scope: str = "default"

@@ -17,18 +17,29 @@ from headrace.triggers.base import BaseTrigger
 
 @dataclass(frozen=True)
 class Run:
-    """One task run. `attempt` is greater than 1 if a worker died in this step: its side effects may exist already.
-
-    `tables` is the folder of the pipelines' tables.
-    """
+    """One task run. `attempt` is greater than 1 if a worker died in this step: its side effects may exist already."""
 
     id: str
     task: str
     project: str
     attempt: int
-    tables: Path
+    _tables: Path | str
     _spark: Callable[[], Any] | None = field(default=None, repr=False)
     _cancelled: Event = field(default_factory=Event, repr=False)
+
+    @property
+    def tables(self) -> Path:
+        """The folder of the pipelines' tables. Raises `ProjectError` if they are in a bucket."""
+        if isinstance(self._tables, str):
+            raise ProjectError(
+                f"The tables are in the bucket {self._tables}, not in a folder of a disk.",
+                hint="Write run.table('name'): the URL of one.",
+            )
+        return self._tables
+
+    def table(self, name: str) -> str:
+        """Return the path of a pipeline's table, or its URL if it is in a bucket."""
+        return f"{self._tables}/{name}"
 
     @property
     def spark(self) -> Any:

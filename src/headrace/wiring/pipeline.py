@@ -8,6 +8,7 @@ import threading
 from headrace.logs.server import serve_logs_in_thread
 from headrace.pipeline.driver import PipelineOptions, run_pipeline
 from headrace.pipeline.spark.java import find_java
+from headrace.pipeline.tables.sinks import check_formats
 from headrace.settings import Settings
 from headrace.wiring.common import make_folder, served_logs
 from headrace.wiring.project import read_project
@@ -17,6 +18,7 @@ def run_pipelines(settings: Settings, *, begin: int | None = 1) -> None:
     """Run the project's pipelines until SIGINT or SIGTERM."""
     project = read_project(settings)
     project.declaration()
+    check_formats(project.pipelines.values(), settings.table_location)
     work = settings.home.absolute() / "spark"
     make_folder(work)
     find_java(work)  # first, since the driver cannot run without Java
@@ -32,7 +34,7 @@ def run_pipelines(settings: Settings, *, begin: int | None = 1) -> None:
             conf=settings.spark_conf,
             scope=project.name,
             lookback=settings.lookback,
-            tables=settings.table_folder,
+            tables=settings.table_location,
             log_url=log_url,
             begin=begin,
         )

@@ -9,6 +9,7 @@ from threading import Lock
 
 from headrace.client.job import JobClient
 from headrace.client.secret_source import Value, blocking_source
+from headrace.pipeline.table_storage.tables import Tables, open_tables
 from headrace.settings import Settings
 from headrace.triggers.secrets import SECRETS, Kind, SecretBackend
 from headrace.wire.control.jobs import CompleteJob
@@ -26,6 +27,18 @@ def stored_connections(settings: Settings, key: Callable[[], str], command: str)
         SECRETS.set_backend(SecretBackend(backend.get, backend.get_async))
         stack.callback(SECRETS.set_backend, None)
         yield
+
+
+@contextmanager
+def opened_tables(settings: Settings, key: Callable[[], str], command: str) -> Iterator[Tables]:
+    """Return the folder of the tables, for a command. The arguments are those of `stored_connections`.
+
+    Raises:
+        SecretError: The connection to the bucket does not exist.
+        PipelineError: The connection cannot be used for tables.
+    """
+    with stored_connections(settings, key, command):
+        yield open_tables(settings.table_location)
 
 
 class _Backend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 from uuid import uuid4
 
 from headrace.client.job import JobClient
@@ -35,6 +36,7 @@ def run_worker(settings: Settings) -> None:
         ) as session,
     ):
         SECRETS.set_backend(blocking_source(client))
-        around = WorkerContext(project.name, settings.table_folder, session)
+        tables = settings.table_location
+        around = WorkerContext(project.name, tables if isinstance(tables, Path) else tables.location.url, session)
         worker = Worker(client, project.tasks, around, next_registration=lambda: uuid4().hex, capacity=settings.worker_concurrency)
         worker.run(registration("worker", project.name, log_url), stop)

@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What all runs of this worker share: the project's name, the folder of its tables, and access to Spark."""
+    """What all runs of this worker share: the project's name, the folder or URL of its tables, and access to Spark."""
 
     project: str
-    tables: Path
+    tables: Path | str
     spark: Callable[[], Any]
 
 

@@ -7,30 +7,36 @@ import math
 import random
 import shutil
 import signal
+import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 from uuid import uuid4
 
 import msgspec
 import psutil
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from pyiceberg.table import StaticTable, Table
 
 from headrace.client.triggerer import TriggererClient
+from headrace.pipeline.table_storage.object_folder import ObjectFolder
+from headrace.pipeline.table_storage.tables import Tables, files_in
 from headrace.pipeline.tables.contents import format_of
-from headrace.pipeline.tables.iceberg.catalog import IcebergTables
+from headrace.pipeline.tables.delta.log import LOG
 from headrace.pipeline.tables.iceberg.history import changes_of
 from headrace.pipeline.tables.iceberg.maintenance import opened
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, Lease
 from headrace.wire.custody.events import EventBatch
 from support.ordering.feed import CausalFeed, Numbers, causal_feed
 from support.ordering.oracle import judge, rows_of
+from support.pipelines.bucket_tables import delta_table
 from support.pipelines.power_cut_volume import Volume
 from support.processes.calls import load_triggers
 from support.processes.deployment import KEY, Deployment, Process, until
@@ -68,7 +74,8 @@ def sums(events: DataFrame) -> DataFrame:
 def totals(events: DataFrame, rows: DataFrame) -> DataFrame:
     new = events.select((fn.col("payload.n") % 16).alias("rest"), fn.lit(1).alias("events"), "payload.n")
     return new.unionByName(rows).groupBy("rest").agg(fn.sum("events").alias("events"), fn.sum("n").alias("n"))
-
+"""
+ICEBERG: Final = """
 
 @project.pipeline(on="legs.*", table="ice", payload="n long", format="iceberg")
 def ice(events: DataFrame) -> DataFrame:
@@ -113,6 +120,7 @@ class Ledger:
     """What the ledger and the tables have of the first batch with an open run."""
 
     deployment: Deployment
+    tables: Tables
 
     def batch(self) -> int:
         """Return the first batch with an open run, or the last one that was planned."""
@@ -128,29 +136,43 @@ class Ledger:
         if not open_runs:
             return "between"
         batch = open_runs[0][0]
-        tables = tables_of(self.deployment)
-        stored = [_has(tables / table, batch) for number, table in open_runs if number == batch]
+        stored = [_has(self.tables / table, batch) for number, table in open_runs if number == batch]
         if all(stored):
             return "after"
         try:
-            staged = any((tables / ".staging").glob(f"*/*/{batch:09d}-*"))
+            staged = isinstance(self.tables, Path) and any((self.tables / ".staging").glob(f"*/*/{batch:09d}-*"))
         except FileNotFoundError:  # the driver removed a folder meanwhile: look again
             return self.phase()
         return "in" if staged or any(stored) else "before"
 
 
-def _has(table: Path, batch: int) -> bool:
+def _has(table: Tables, batch: int) -> bool:
     """Return whether a table has a run of the batch: a file of it, or one of the last commits of Delta or snapshots of Iceberg."""
-    if format_of(table) == "iceberg":
-        iceberg = IcebergTables(table.parent).open(table.name)
+    if isinstance(table, Path) and format_of(table) == "iceberg":
+        iceberg = _committed(table)
         runs = [] if iceberg is None else [change.run for change in changes_of(iceberg)]
         return any(run is not None and run.batch == batch for run in runs)
-    log = table / "_delta_log"
-    if not log.exists():
+    if isinstance(table, Path) and not (table / LOG).exists():
         return any(table.glob(f"{batch:09d}-*.parquet"))
-    last = max((int(path.stem) for path in log.glob("*.json") if path.stem.isdecimal()), default=-1)
-    commits = (log / f"{number:020}.json" for number in range(max(0, last - 3), last + 1))
-    return any(f'\\"batch\\": {batch},' in path.read_text() for path in commits if path.exists())
+    files = files_in(table)
+    log = [name for name in files.names(LOG) if name.removesuffix(".json").isdecimal()]
+    return any(f'\\"batch\\": {batch},'.encode() in (files.read(f"{LOG}/{name}") or b"") for name in log[-4:])
+
+
+def _committed(table: Path) -> Table | None:
+    """Return the committed version of an Iceberg table, from a copy of its catalog: a paused driver may hold the lock of the catalog."""
+    catalog = table.parent / ".iceberg" / "catalog.db"
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / catalog.name
+        for suffix in ("", "-journal"):  # SQLite rolls a commit back that is not complete
+            with suppress(FileNotFoundError):
+                shutil.copy(f"{catalog}{suffix}", f"{copy}{suffix}")
+        try:
+            with closing(sqlite3.connect(copy)) as database:
+                row = database.execute("SELECT metadata_location FROM iceberg_tables WHERE table_name = ?", (table.name,)).fetchone()
+            return None if row is None else StaticTable.from_metadata(row[0])
+        except (sqlite3.Error, FileNotFoundError):  # the driver wrote meanwhile: a paused one is looked at again
+            return None
 
 
 def tables_of(deployment: Deployment) -> Path:
@@ -263,14 +285,24 @@ class Family:
 class Killing:
     """Runs the pipeline of a deployment, and kills it where a seed says, the rarest phase first."""
 
-    def __init__(self, deployment: Deployment, seed: int, say: Callable[[str], None], volume: Volume | None = None) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        seed: int,
+        say: Callable[[str], None],
+        volume: Volume | None = None,
+        bucket: ObjectFolder | None = None,
+    ) -> None:
         self._deployment = deployment
         self._volume = volume
+        self._tables: Tables = bucket or tables_of(deployment)
         self.files_cut = 0
-        self._project = deployment.project(PROJECT)
+        self._project = deployment.project(
+            PROJECT + ICEBERG if bucket is None else PROJECT.replace(', payload="n long")', ', format="delta", payload="n long")')
+        )
         self._seed = seed
         self._say = say
-        self._ledger = Ledger(deployment)
+        self._ledger = Ledger(deployment, self._tables)
         self._process: Process | None = None
         self._book = deployment.folder / "kills.json"
         self.kills = msgspec.json.decode(self._book.read_bytes(), type=list[Kill]) if self._book.exists() else []
@@ -292,7 +324,7 @@ class Killing:
         shutil.rmtree(homes, ignore_errors=True)
         home = homes / str(len(self.kills))
         home.mkdir(parents=True)
-        self._process = self._deployment.pipeline(self._project, home=home, tables=tables_of(self._deployment))
+        self._process = self._deployment.pipeline(self._project, home=home, tables=str(self._tables))
 
     def kill(self, over: Callable[[], bool]) -> bool:
         """Kill it once in a phase that was hit the least, and start it again; False if nothing was left to be done before that."""
@@ -349,18 +381,27 @@ class Killing:
 
 
 def soak(
-    folder: Path, shape: Shape, seed: int, say: Callable[[str], None], seconds: float = math.inf, volume: Volume | None = None
+    folder: Path,
+    shape: Shape,
+    seed: int,
+    say: Callable[[str], None],
+    seconds: float = math.inf,
+    volume: Volume | None = None,
+    bucket: ObjectFolder | None = None,
 ) -> dict[str, Any] | None:
     """Run a pipeline through its kills, judge its tables, and return what happened.
 
     None: it was not done within `seconds`; it goes on where it is when it is called again with the same folder. With a `volume`, which
-    has the tables, the power of that is cut at each kill.
+    has the tables, the power of that is cut at each kill. With a `bucket`, the tables are there, in Delta, and its connection is in the
+    environment of this process.
     """
     deadline = time.monotonic() + seconds
     feed = causal_feed(shape.events, seed)
     say(f"{shape.events:,} events, {len(feed.arrivals):,} sent at first, {len(feed.late):,} later")
     with Deployment(folder, lookback=shape.lookback) as deployment:
-        killing = Killing(deployment, seed, say, volume)
+        if bucket is not None:
+            deployment.share_connection(bucket.connection)
+        killing = Killing(deployment, seed, say, volume, bucket)
         killing.start()
         with Sender(deployment, feed, shape.ahead) as sender:
 
@@ -376,20 +417,27 @@ def soak(
         failed = deployment.rows("SELECT error FROM runs WHERE state = 'failed' AND error NOT LIKE '%JVM died%'")
         assert not failed, "a run was said to have failed, for it was killed"
     cut = {} if volume is None else {"files_cut": killing.files_cut}
-    return {"seed": seed, "events": shape.events, **killing.told(), **cut, "marks": judged(folder, feed, told)}
+    return {"seed": seed, "events": shape.events, **killing.told(), **cut, "marks": judged(bucket or folder / "tables", feed, told)}
 
 
-def judged(folder: Path, feed: CausalFeed, told: dict[str, int]) -> dict[str, int]:
+def judged(tables: Tables, feed: CausalFeed, told: dict[str, int]) -> dict[str, int]:
     """Compare the tables with the feed, and with what the scope told; return how many events bear which mark."""
-    tables = folder / "tables"
-    marks = judge(feed, rows_of(tables / "legs"))
-    totals = DeltaTable(tables / "totals").to_pyarrow_table(), opened(tables / "ice_totals").scan().to_arrow()
-    for sums in (rows_of(tables / "sums"), opened(tables / "ice").scan().to_arrow(), *totals):
-        assert pc.sum(sums.column("events")).as_py() == feed.count
-        assert pc.sum(sums.column("n")).as_py() == feed.count * (feed.count - 1) // 2
-    for keyed in totals:
+    if isinstance(tables, Path):
+        legs, sums = rows_of(tables / "legs"), rows_of(tables / "sums")
+        iceberg = [opened(tables / name).scan().to_arrow() for name in ("ice", "ice_totals")]
+    else:
+        legs, sums = (delta_table(tables / name).to_pyarrow_table() for name in TABLES)
+        legs = legs.sort_by("position")  # files have no order
+        iceberg = []
+    marks = judge(feed, legs)
+    totals = delta_table(tables / "totals").to_pyarrow_table()
+    for table in (sums, totals, *iceberg):
+        assert pc.sum(table.column("events")).as_py() == feed.count
+        assert pc.sum(table.column("n")).as_py() == feed.count * (feed.count - 1) // 2
+    for keyed in (totals, *iceberg[1:]):
         assert sorted(keyed.column("rest").to_pylist()) == list(range(KEYS))
     assert told["lost"] == marks.get("lost", 0)
     assert told["late"] >= marks.get("late", 0)  # one that came late and was lost itself bears that mark
-    assert not list((tables / ".staging").glob("*/*/*")), "something was left in the staging folder"
+    if isinstance(tables, Path):
+        assert not list((tables / ".staging").glob("*/*/*")), "something was left in the staging folder"
     return marks

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from support.ordering.feed import causal_feed
-from support.pipelines.kills import PHASES, PROJECT, SCOPE, Family, Ledger, Sender, Shape, judged, left_of, scope_of, tables_of
+from support.pipelines.kills import ICEBERG, PHASES, PROJECT, SCOPE, Family, Ledger, Sender, Shape, judged, left_of, scope_of, tables_of
 from support.processes.deployment import Deployment, Process, until
 from support.processes.network import CALM, Network
 
@@ -75,10 +75,10 @@ class Rivals:
 
     def __init__(self, deployment: Deployment, count: int, seed: int, say: Callable[[str], None]) -> None:
         self._deployment = deployment
-        self._project = deployment.project(PROJECT)
+        self._project = deployment.project(PROJECT + ICEBERG)
         self._chance = Random(seed)
         self._say = say
-        self._ledger = Ledger(deployment)
+        self._ledger = Ledger(deployment, tables_of(deployment))
         self._exits = ExitStack()
         self._count = count
         self._seed = seed
@@ -321,4 +321,4 @@ def fight(folder: Path, shape: Shape, rivals: int, seed: int, say: Callable[[str
         happened = fighting.told()
     if fighting.takeovers:
         say(f"takeover: {median(held for held, _ in fighting.takeovers):.1f} s until the scope is held (median)")
-    return {"seed": seed, "events": shape.events, **happened, "marks": judged(folder, feed, told)}
+    return {"seed": seed, "events": shape.events, **happened, "marks": judged(folder / "tables", feed, told)}

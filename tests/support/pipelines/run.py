@@ -90,8 +90,14 @@ def table(options: PipelineOptions, name: str) -> list[dict[str, Any]]:
     return rows
 
 
+def tables_of(options: PipelineOptions) -> Path:
+    """Return the folder of the tables on the disk."""
+    assert isinstance(options.tables, Path)
+    return options.tables
+
+
 def files(options: PipelineOptions, name: str) -> list[Path]:
-    return sorted((options.tables / name).glob("*.parquet"))
+    return sorted((tables_of(options) / name).glob("*.parquet"))
 
 
 def open_runs(api: Api) -> int:

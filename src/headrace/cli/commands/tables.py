@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,14 +13,16 @@ from headrace.cli.groups import INSPECT, examples, list_group
 from headrace.cli.options import AsJson, Home, Limit, Tables
 from headrace.cli.progress import ProgressBars
 from headrace.cli.rendering import Columns, ago, count, long, number, print_json, print_table, render
-from headrace.settings import read_settings
-from headrace.wire.pipelines.tables import TableList
+from headrace.cli.table_folder import table_folder
+from headrace.settings import Settings, read_settings
+from headrace.wire.pipelines.tables import TableList, TableVacuum
 
 LIST_EXAMPLE: Final = "headrace tables list --tables home/tables"
 HISTORY_EXAMPLE: Final = "headrace tables history spent -n 5"
 COMPACT_EXAMPLE: Final = "headrace tables compact spent"
 VACUUM_EXAMPLE: Final = "headrace tables vacuum spent --keep-hours 24 --dry-run"
 ADOPT_EXAMPLE: Final = "headrace tables adopt legs --scope flights --log 5f0c…"
+JOB: Final = "headrace tables"
 KIB: Final = 1024
 
 Name = Annotated[str, typer.Argument(help="The table.", metavar="TABLE", show_default=False)]
@@ -44,8 +47,8 @@ def list_tables(tables: Tables = None, home: Home = None, json: AsJson = False) 
     """List the tables in a folder, with their rows, files and size."""
     from headrace.pipeline.tables.maintenance import summarize
 
-    folder = read_settings(home=home, tables=tables).table_folder
-    result = TableList(tables=summarize(folder))
+    with table_folder(_settings(tables, home), JOB) as folder:
+        result = TableList(tables=summarize(folder))
     rows = [(t.name, t.format, t.rows, t.files, _size(t.bytes), None if t.written is None else ago(t.written)) for t in result.tables]
     columns: Columns = ["table", "format", number("rows"), number("files"), number("size"), "written"]
     render(result, columns, rows, json=json, empty=f"There are no tables in {folder}. A pipeline with table= creates one in its first run.")
@@ -56,8 +59,8 @@ def history(name: Name, limit: Limit = 20, tables: Tables = None, home: Home = N
     """List the newest changes of a table, with the run that made each one."""
     from headrace.pipeline.tables.maintenance import read_history
 
-    with ProgressBars("files", transient=True) as bars:
-        result = read_history(read_settings(home=home, tables=tables).table_folder, name, limit, bars.update)
+    with table_folder(_settings(tables, home), JOB) as folder, ProgressBars("files", transient=True) as bars:
+        result = read_history(folder, name, limit, bars.update)
     rows = [(ago(c.written), c.rows, c.scope, c.pipeline, c.batch, c.attempt, c.run_id, c.code, c.where) for c in result.changes]
     columns: Columns = ["written", number("rows"), "scope", "pipeline", number("batch"), number("attempt"), "run", "code", long("where")]
     render(result, columns, rows, json=json, empty=f"The table {name} has no rows yet.")
@@ -71,13 +74,13 @@ def compact_tables(names: Names, tables: Tables = None, home: Home = None, json:
     """
     from headrace.pipeline.tables.maintenance import compact
 
-    folder = read_settings(home=home, tables=tables).table_folder
-    for name in names:
-        result = compact(folder, name)
-        if json:
-            print_json(result)
-        else:
-            out.print(f"The table {name} has {count(result.files_after, 'file')}, before {result.files_before:,}.", markup=False)
+    with table_folder(_settings(tables, home), JOB) as folder:
+        for name in names:
+            result = compact(folder, name)
+            if json:
+                print_json(result)
+            else:
+                out.print(f"The table {name} has {count(result.files_after, 'file')}, before {result.files_before:,}.", markup=False)
 
 
 @tables.command("vacuum", epilog=examples(VACUUM_EXAMPLE))
@@ -90,16 +93,19 @@ def vacuum_tables(
     """
     from headrace.pipeline.tables.maintenance import vacuum
 
-    folder = read_settings(home=home, tables=tables).table_folder
-    for name in names:
-        result = vacuum(folder, name, keep_hours, dry_run=dry_run)
-        if json:
-            print_json(result)
-            continue
-        if dry_run and result.files:
-            print_table([long("file")], [(file,) for file in result.files])
-        removed = "would lose" if dry_run else "lost"
-        out.print(f"The table {name} {removed} {count(len(result.files), 'file')} of old versions.", markup=False)
+    with table_folder(_settings(tables, home), JOB) as folder:
+        for name in names:
+            _print_vacuum(vacuum(folder, name, keep_hours, dry_run=dry_run), json=json)
+
+
+def _print_vacuum(result: TableVacuum, *, json: bool) -> None:
+    if json:
+        print_json(result)
+        return
+    if result.dry_run and result.files:
+        print_table([long("file")], [(file,) for file in result.files])
+    removed = "would lose" if result.dry_run else "lost"
+    out.print(f"The table {result.table} {removed} {count(len(result.files), 'file')} of old versions.", markup=False)
 
 
 @tables.command("adopt", epilog=examples(ADOPT_EXAMPLE))
@@ -112,13 +118,17 @@ def adopt_tables(names: Names, scope: Scope, log: Log, tables: Tables = None, ho
     from headrace.pipeline.tables.compaction.table_lock import writer_lock
     from headrace.pipeline.tables.writers import TableWriters
 
-    folder = read_settings(home=home, tables=tables).table_folder
-    writers = TableWriters(folder)
-    for name in names:
-        with writer_lock(folder, name) if (folder / name).is_dir() else nullcontext():
-            before = writers.adopt(name, Writer(scope, log))
-        previous = f", no longer with {before.log}" if before is not None and before.log != log else ""
-        out.print(f"The table {name} continues with the event log {log}{previous}.", markup=False)
+    with table_folder(_settings(tables, home), JOB) as folder:
+        for name in names:
+            with writer_lock(folder, name) if isinstance(folder, Path) and (folder / name).is_dir() else nullcontext():
+                before = TableWriters(folder).adopt(name, Writer(scope, log))
+            previous = f", no longer with {before.log}" if before is not None and before.log != log else ""
+            out.print(f"The table {name} continues with the event log {log}{previous}.", markup=False)
+
+
+def _settings(tables: str | None, home: Path | None) -> Settings:
+    """Return the settings, with the API that runs in `home`: it may have the connection to a bucket."""
+    return read_settings(home=home, tables=tables, api_url=None)
 
 
 def _size(size: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID, uuid5
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from headrace.core.ranges import Ranges
-from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, RunTooLarge, TypeConflict
+from headrace.errors import ApiError, Fenced, PipelineError, RunConflict, RunTooLarge, TablesRefused, TablesUnavailable, TypeConflict
 from headrace.logs.context import run_log
 from headrace.pipeline.execution.bisection import Searches, is_part, parts_of, split_of
 from headrace.pipeline.execution.reporter import Reporter
@@ -32,10 +32,13 @@ from headrace.pipeline.spark.errors import JvmDied, jvm_died, pipeline_error
 from headrace.pipeline.tables.sink import TableSink
 from headrace.pipeline.tables.table_runs import TableRun, call_pipeline
 from headrace.pipeline_declaration import Pipeline, TableFormat
+from headrace.retry import retry_until_stopped
 from headrace.tasks.starter import Starter, starting
 from headrace.wire.pipelines.plans import SplitRun
 from headrace.wire.pipelines.runs import RunReport
 from headrace.wire.pipelines.scope_leases import ScopeLease
+
+T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 """Seconds before the second attempt of a pipeline that raised. Each further pause is four times as long, up to MAX_PAUSE_SECONDS."""
@@ -112,6 +115,7 @@ class RunExecutor:
             StopRequested: The process must stop; the run stays open.
             JvmDied: Spark's JVM died.
             RunConflict: The table has other events for the run.
+            TablesRefused: The service of the tables refuses a request.
             Fenced: This driver has lost its scope.
             ApiError: The API refuses to return the run's events.
         """
@@ -134,7 +138,10 @@ class RunExecutor:
 
     def _is_stored(self, run: Run, key: RunKey, digest: str) -> bool:
         """Return whether the run's table has its rows. If so, report them."""
-        stored = self._sink(run).stored(key, digest)
+        try:
+            stored = self._until_available(lambda: self._sink(run).stored(key, digest), "rows of a run")
+        except TablesUnavailable as error:
+            raise StopRequested("The pipeline was stopped before a run was compared with its table; it stays open.") from error
         if stored is None:
             return False
         now = datetime.now(UTC)
@@ -230,8 +237,8 @@ class RunExecutor:
         report = self._report(run, attempt.number, datetime.now(UTC))
         report(state="running")
         try:
-            rows = self._attempt(pipeline, run, key, attempt)
-        except (RunConflict, Fenced):
+            rows = self._until_available(lambda: self._attempt(pipeline, run, key, attempt), "commit of a run")
+        except (RunConflict, Fenced, TablesRefused):
             raise
         except BaseException as error:  # a user's function may raise anything, including KeyboardInterrupt
             if self._stop.is_set():
@@ -258,6 +265,10 @@ class RunExecutor:
         self._searches.succeeded(run)
         self._returned.succeeded(run)
         return _AttemptEnd.DONE
+
+    def _until_available(self, call: Callable[[], T], what: str) -> T:
+        """Return the result of `call`, and repeat it while the service of the tables is unavailable. Raises as `retry_until_stopped`."""
+        return retry_until_stopped(call, self._stop, what, TablesUnavailable)
 
     def _attempt(self, pipeline: Pipeline, run: Run, key: RunKey | None, attempt: Attempt) -> int | None:
         """Call the function; return the number of rows in its table, or None without a table."""

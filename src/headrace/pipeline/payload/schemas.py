@@ -11,14 +11,12 @@ import json
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
-from headrace.durable_files import replace_file
 from headrace.errors import TypeConflict
 from headrace.pipeline.payload.arrow_parser import nullable
 from headrace.pipeline.payload.frames import DataFrames, payloads
@@ -34,14 +32,15 @@ from headrace.pipeline.payload.inference import (
     without_nulls,
 )
 from headrace.pipeline.schemas import EVENTS, PIPELINE_COLUMNS
+from headrace.pipeline.table_storage.tables import Tables, files_in
 from headrace.pipeline_declaration import Pipeline
 
 
 class PayloadSchemas:
     """Learned schemas, one JSON file for each pipeline in `folder`. They live as long as the tables."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Tables) -> None:
+        self._files = files_in(folder)
         self._known: dict[str, StructType] = {}
 
     def apply(self, pipeline: Pipeline, table: pa.Table, frames: DataFrames) -> DataFrame:
@@ -75,27 +74,24 @@ class PayloadSchemas:
             # Fields that were null in every event so far are known by name only.
             widened = merged(merged(known, _names(named())), inferred)
             widened = widened if pipeline.table is None else nullable(widened)
-            self._write(pipeline.name, widened)
+            self._files.replace(_name(pipeline.name), widened.json().encode())
         self._known[pipeline.name] = widened
         return nullable(widened)
 
     def _of(self, pipeline: str) -> StructType:
         if pipeline not in self._known:
-            path = self._path(pipeline)
-            self._known[pipeline] = StructType.fromJson(json.loads(path.read_text())) if path.exists() else StructType()
+            data = self._files.read(_name(pipeline))
+            self._known[pipeline] = StructType() if data is None else StructType.fromJson(json.loads(data))
         return self._known[pipeline]
 
-    def _path(self, pipeline: str) -> Path:
-        return self._folder / f"{blake2b(pipeline.encode(), digest_size=16).hexdigest()}.json"
 
-    def _write(self, pipeline: str, schema: StructType) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path(pipeline), schema.json().encode())
-
-
-def schemas_folder(tables: Path, scope: str) -> Path:
+def schemas_folder(tables: Tables, scope: str) -> Tables:
     """Return the folder of the learned schemas of a scope. It is beside the tables, whose columns have these types."""
     return tables / ".payloads" / blake2b(scope.encode(), digest_size=16).hexdigest()
+
+
+def _name(pipeline: str) -> str:
+    return f"{blake2b(pipeline.encode(), digest_size=16).hexdigest()}.json"
 
 
 def parse(events: DataFrame, schema: StructType | str) -> DataFrame:

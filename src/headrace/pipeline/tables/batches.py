@@ -10,13 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from pathlib import Path
 from shlex import quote
 from typing import Final, Protocol
 
-from headrace.durable_files import replace_file
 from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.runs.identity import Origin
+from headrace.pipeline.table_storage.tables import Tables, files_in
 from headrace.pipeline.tables.writers import WRITERS, scope_hash
 from headrace.pipeline_declaration import Pipeline, TableFormat
 
@@ -34,23 +33,18 @@ class Later(Protocol):
 class TableBatches:
     """The batches of one origin that the tables in the folder `tables` may have. Several threads may call it."""
 
-    def __init__(self, tables: Path, origin: Origin) -> None:
+    def __init__(self, tables: Tables, origin: Origin) -> None:
         self._tables = tables
+        self._files = files_in(tables)
         self._origin = origin
-        self._until: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def reserve(self, table: str, batch: int) -> None:
         """Record durably that the table may have runs of the batch."""
         with self._lock:
-            path = self._path(table)
-            if batch <= self._until.get(table, -1) and path.exists():
-                return
-            known = _read(path)
+            known = self._read(table)
             if known is None or batch > known:
-                known = batch + RESERVED
-                _write(path, known)
-            self._until[table] = known
+                self._files.replace(self._name(table), f"{batch + RESERVED}".encode())
 
     def check(self, pipelines: Iterable[Pipeline], sinks: Mapping[TableFormat, Later], batch: int) -> None:
         """Compare the tables of the pipelines with the scope's last plan in the API, that of `batch`.
@@ -59,7 +53,7 @@ class TableBatches:
             RunConflict: A table has runs of a later batch: the database is older than the table.
         """
         for pipeline in pipelines:
-            until = None if pipeline.table is None else _read(self._path(pipeline.table))
+            until = None if pipeline.table is None else self._read(pipeline.table)
             if pipeline.table is None or until is None:
                 continue
             surely = until - RESERVED
@@ -81,20 +75,16 @@ class TableBatches:
             f"reset the scope with: headrace scopes reset {quote(scope)} --from SEQ (the first event that the tables do not have).",
         )
 
-    def _path(self, table: str) -> Path:
+    def _name(self, table: str) -> str:
         incarnation = blake2b(f"{self._origin.log}/{self._origin.incarnation}".encode(), digest_size=8).hexdigest()
-        return self._tables / table / WRITERS / f"{scope_hash(self._origin.scope)}-{incarnation}.batch"
+        return f"{table}/{WRITERS}/{scope_hash(self._origin.scope)}-{incarnation}.batch"
 
-
-def _read(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise PipelineError(f"The file {path} cannot be read: {error}", hint="Restore it from a backup of the table.") from error
-
-
-def _write(path: Path, until: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, f"{until}".encode())
+    def _read(self, table: str) -> int | None:
+        name = self._name(table)
+        data = self._files.read(name)
+        try:
+            return None if data is None else int(data)
+        except ValueError as error:
+            raise PipelineError(
+                f"The file {self._files.where(name)} cannot be read: {error}", hint="Restore it from a backup of the table."
+            ) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +16,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, TablesRefused, TablesUnavailable
 from headrace.pipeline.runs.identity import RUN_KEY, RunIdentity
-from headrace.pipeline.tables.delta.log import Actions, each, read_actions, stored_rows
+from headrace.pipeline.table_storage.atomic_files import AtomicFiles
+from headrace.pipeline.table_storage.tables import Tables, files_in
+from headrace.pipeline.tables.delta.log import LOG, each, parse_actions, stored_rows
 from headrace.pipeline.tables.parquet.run_index import MERGED_KEY, MergedRun, read_index
 from headrace.pipeline.tables.sink import ICEBERG_MARK
 from headrace.pipeline_declaration import TableFormat
@@ -59,7 +63,7 @@ class TableContents:
     since: datetime | None = None
 
 
-def read_tables(folder: Path, on_progress: OnProgress) -> Iterator[TableContents]:
+def read_tables(folder: Tables, on_progress: OnProgress) -> Iterator[TableContents]:
     """Yield the contents of each table in the folder, by name.
 
     Raises:
@@ -69,29 +73,29 @@ def read_tables(folder: Path, on_progress: OnProgress) -> Iterator[TableContents
         yield read_table(path, on_progress)
 
 
-def table_folders(folder: Path) -> list[Path]:
+def table_folders(folder: Tables) -> list[Tables]:
     """Return the folders of the tables in a folder, by name. Raises `PipelineError` if it does not exist."""
-    if not folder.is_dir():
+    if isinstance(folder, Path) and not folder.is_dir():
         raise PipelineError(f"There is no folder {folder}.", hint="--tables takes the folder that has a folder for each table.")
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name))
+    return [folder / name for name in files_in(folder).folders() if not _is_hidden(name)]
 
 
-def format_of(folder: Path) -> TableFormat:
-    """Return the format of a table."""
-    if (folder / "_delta_log").is_dir():
+def format_of(folder: Tables) -> TableFormat:
+    """Return the format of a table. Tables in a bucket have no other format than Delta."""
+    if not isinstance(folder, Path) or (folder / LOG).is_dir():
         return "delta"
     return "iceberg" if (folder / ICEBERG_MARK).is_file() else "parquet"
 
 
-def read_table(folder: Path, on_progress: OnProgress) -> TableContents:
+def read_table(folder: Tables, on_progress: OnProgress) -> TableContents:
     """Return the contents of a table."""
-    match format_of(folder):
-        case "iceberg":
-            return _read_iceberg(folder, on_progress)
-        case "delta":
-            return _read_delta(folder, on_progress)
-        case _:
-            return _read_parquet(folder, on_progress)
+    if isinstance(folder, Path):
+        match format_of(folder):
+            case "iceberg":
+                return _read_iceberg(folder, on_progress)
+            case "parquet":
+                return _read_parquet(folder, on_progress)
+    return _read_delta(folder, on_progress)
 
 
 def _is_hidden(name: str) -> bool:
@@ -147,28 +151,44 @@ def _merged_entry(path: Path, run: MergedRun) -> Entry:
     return Entry(f"the file {path}, once {run.name}", run.rows, RunIdentity.parsed(run.run), run.written)
 
 
-def _read_delta(folder: Path, on_progress: OnProgress) -> TableContents:
+def _read_delta(folder: Tables, on_progress: OnProgress) -> TableContents:
     """Read the table's log, and check the files that its commits added."""
     contents = TableContents(folder.name)
-    log = sorted(path for path in (folder / "_delta_log").glob("*.json") if path.stem.isdecimal())
+    stored = files_in(folder)
+    log = [name for name in stored.names(LOG) if name.endswith(".json") and name.removesuffix(".json").isdecimal()]
     files: dict[str, int] = {}
-    for number, path in enumerate(log, 1):
-        try:
-            _add_commit(contents, f"version {int(path.stem)} of the table {folder.name!r}", read_actions(path), files)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            contents.unreadable.append(f"The commit {path} cannot be read: {error!r}")
-        if number % _PROGRESS_INTERVAL == 0 or number == len(log):
-            on_progress(folder.name, number, len(log))
-    versions = [int(path.stem) for path in log]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for number, (name, data) in enumerate(zip(log, pool.map(partial(_commit_of, stored), log), strict=True), 1):
+            try:
+                _add_commit(contents, int(name.removesuffix(".json")), data, files)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                contents.unreadable.append(f"The commit {stored.where(f'{LOG}/{name}')} cannot be read: {error!r}")
+            if number % _PROGRESS_INTERVAL == 0 or number == len(log):
+                on_progress(folder.name, number, len(log))
+    versions = [int(name.removesuffix(".json")) for name in log]
     gaps = [before + 1 for before, after in pairwise(versions) if after != before + 1]
     contents.unreadable += [f"The log of the table {folder.name!r} has no version {version}." for version in gaps]
     if versions and versions[0] > 0:
-        contents.since = datetime.fromtimestamp(min((entry.written for entry in contents.entries), default=log[0].stat().st_mtime), UTC)
-    contents.lost += [f"the file {folder / name}" for name, size in files.items() if not _has(folder / name, size)]
+        contents.since = datetime.fromtimestamp(min((entry.written for entry in contents.entries), default=time.time()), UTC)
+    sizes = stored.sizes()
+    contents.lost += [f"the file {stored.where(name)}" for name, size in files.items() if sizes.get(name) != size]
     return contents
 
 
-def _add_commit(contents: TableContents, where: str, actions: Actions, files: dict[str, int]) -> None:
+def _commit_of(files: AtomicFiles, name: str) -> bytes | PipelineError | None:
+    """Return the content of a commit, or the error of its disk."""
+    try:
+        return files.read(f"{LOG}/{name}")
+    except (TablesRefused, TablesUnavailable):
+        raise
+    except PipelineError as error:
+        return error
+
+
+def _add_commit(contents: TableContents, version: int, data: bytes | PipelineError | None, files: dict[str, int]) -> None:
+    if not isinstance(data, bytes):
+        raise ValueError(str(data or "it was deleted meanwhile"))
+    actions = parse_actions(data)
     info: dict[str, Any] = next(each(actions, "commitInfo"), {})
     added, removed = list(each(actions, "add")), list(each(actions, "remove"))
     for file in removed:
@@ -176,6 +196,7 @@ def _add_commit(contents: TableContents, where: str, actions: Actions, files: di
     files.update((unquote(file["path"]), int(file["size"])) for file in added)
     run = RunIdentity.parsed(info.get(RUN_KEY))
     if run is not None or any(file.get("dataChange", True) for file in [*added, *removed]):
+        where = f"version {version} of the table {contents.table!r}"
         contents.entries.append(Entry(where, stored_rows(info), run, int(info.get("timestamp", 0)) / 1000))
 
 
@@ -199,10 +220,3 @@ def _read_iceberg(folder: Path, on_progress: OnProgress) -> TableContents:
         contents.since = datetime.fromtimestamp(min((each.seconds for each in changes), default=0), UTC)
     on_progress(folder.name, len(changes), len(changes))
     return contents
-
-
-def _has(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except OSError:
-        return False

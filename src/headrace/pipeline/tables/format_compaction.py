@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.errors import PipelineError
+from headrace.pipeline.table_storage.tables import Tables
 from headrace.pipeline.tables.compaction.small_files import Compaction
 from headrace.pipeline.tables.parquet.compaction import Exclusion, ParquetCompaction
 from headrace.pipeline_declaration import TableFormat
@@ -32,15 +33,17 @@ class FormatCompaction(Protocol):
 
 
 def open_compaction(
-    tables: Path, table: str, format: TableFormat, *, stop: threading.Event | None = None, exclude: Exclusion | None = None
+    tables: Tables, table: str, format: TableFormat, *, stop: threading.Event | None = None, exclude: Exclusion | None = None
 ) -> FormatCompaction:
-    """Return the compaction of a table in the folder `tables`. Once `stop` is set, one of Parquet ends without an effect.
+    """Return the compaction of a table in the folder `tables`, which is on a disk for other formats than Delta.
+
+    Once `stop` is set, a compaction of a Parquet table ends without an effect.
 
     Raises:
         PipelineError: The library of the format is missing.
     """
     try:
-        if format == "delta":
+        if format == "delta" or not isinstance(tables, Path):
             from headrace.pipeline.tables.delta.compaction import DeltaCompaction
 
             return DeltaCompaction(tables, table)

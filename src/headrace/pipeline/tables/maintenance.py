@@ -9,17 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError
+from headrace.pipeline.table_storage.tables import Tables
 from headrace.pipeline.tables.contents import OnProgress, TableContents, files_of, format_of, no_progress, read_table, table_folders
 from headrace.pipeline.tables.format_compaction import open_compaction
 from headrace.wire.pipelines.tables import TableChange, TableCompaction, TableHistory, TableSummary, TableVacuum
 
 
-def summarize(folder: Path) -> list[TableSummary]:
+def summarize(folder: Tables) -> list[TableSummary]:
     """Return the tables of a folder. Raises `PipelineError` if a table cannot be read."""
     return [_summary(path) for path in table_folders(folder)]
 
 
-def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
+def read_history(folder: Tables, name: str, limit: int, on_progress: OnProgress) -> TableHistory:
     """Return the last changes of a table. Raises `PipelineError` if it does not exist or a part of it cannot be read."""
     contents = _contents(_existing(folder, name), on_progress)
     newest = sorted(contents.entries, key=lambda entry: entry.written, reverse=True)[:limit]
@@ -40,7 +41,7 @@ def read_history(folder: Path, name: str, limit: int, on_progress: OnProgress) -
     return TableHistory(table=name, changes=changes)
 
 
-def compact(folder: Path, name: str) -> TableCompaction:
+def compact(folder: Tables, name: str) -> TableCompaction:
     """Write the small files of a table as few large ones, in one step. Readers and pipelines may use it meanwhile.
 
     Raises:
@@ -54,7 +55,7 @@ def compact(folder: Path, name: str) -> TableCompaction:
     return TableCompaction(table=name, files_before=result.before, files_after=result.after)
 
 
-def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
+def vacuum(folder: Tables, name: str, keep_hours: int, *, dry_run: bool) -> TableVacuum:
     """Remove files of a table that were replaced more than `keep_hours` ago.
 
     Raises:
@@ -64,28 +65,27 @@ def vacuum(folder: Path, name: str, keep_hours: int, *, dry_run: bool) -> TableV
     return TableVacuum(table=name, keep_hours=keep_hours, dry_run=dry_run, files=sorted(files))
 
 
-def _contents(path: Path, on_progress: OnProgress) -> TableContents:
+def _contents(path: Tables, on_progress: OnProgress) -> TableContents:
     contents = read_table(path, on_progress)
     if contents.unreadable:
         raise PipelineError(contents.unreadable[0], hint="Restore it from a backup of the table.")
     return contents
 
 
-def _existing(folder: Path, name: str) -> Path:
-    path = folder / name
-    if path not in table_folders(folder):
+def _existing(folder: Tables, name: str) -> Tables:
+    if name not in {path.name for path in table_folders(folder)}:
         raise PipelineError(f"There is no table {name!r} in {folder}.", hint="List the tables: headrace tables list")
-    return path
+    return folder / name
 
 
-def _summary(path: Path) -> TableSummary:
-    match format_of(path):
-        case "delta":
-            return _summary_of_delta(path)
-        case "iceberg":
-            return _summary_of_iceberg(path)
-        case _:
-            return _summary_of_parquet(path)
+def _summary(path: Tables) -> TableSummary:
+    if isinstance(path, Path):
+        match format_of(path):
+            case "iceberg":
+                return _summary_of_iceberg(path)
+            case "parquet":
+                return _summary_of_parquet(path)
+    return _summary_of_delta(path)
 
 
 def _summary_of_iceberg(path: Path) -> TableSummary:
@@ -96,12 +96,12 @@ def _summary_of_iceberg(path: Path) -> TableSummary:
     return summary_of(path)
 
 
-def _summary_of_delta(path: Path) -> TableSummary:
+def _summary_of_delta(path: Tables) -> TableSummary:
     try:
-        from deltalake import DeltaTable
+        from headrace.pipeline.tables.delta.compaction import open_table
     except ModuleNotFoundError as error:
         raise PipelineError(f"{path} is a Delta table, and deltalake is missing.", hint="pip install 'headrace[delta]'") from error
-    table = DeltaTable(path)
+    table = open_table(path)
     files = pa.table(table.get_add_actions(flatten=True))
     written = pc.max(files.column("modification_time")).as_py()  # milliseconds
     return TableSummary(

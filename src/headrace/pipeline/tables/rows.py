@@ -12,12 +12,14 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, TypeConflict
 from headrace.pipeline.tables.column_types import canonical, conformed
 
 MAX_DRIVER_EVENTS: Final = 100_000
 """Up to this many events, the driver collects and writes the rows: Spark's own writer takes twice the CPU time."""
 
+_STREAM_PARTITIONS: Final = 32
+"""Partitions in which the driver receives the rows of a large run."""
 _PART_ROWS: Final = 131_072
 _PART_BYTES: Final = 64 * 1024 * 1024
 
@@ -52,11 +54,13 @@ class Rows:
                 writer.write_table(part.replace_schema_metadata(metadata))
 
 
-def computed(rows: DataFrame, staging: Path, *, small: bool) -> Rows:
-    """Compute the rows: in memory if `small`, else in a file under `staging`."""
+def computed(rows: DataFrame, staging: Path, *, small: bool, shared: bool = True) -> Rows:
+    """Compute the rows: in memory if `small`, else in a file under `staging`, which executors write if they have the folder too."""
     table = collected(rows) if small else None
     if table is not None:
         return Rows(table, None, canonical(table.schema))
+    if not shared:
+        return _streamed(rows, staging)
     rows.coalesce(1).write.mode("overwrite").parquet((staging / "spark").absolute().as_uri())
     parts = list((staging / "spark").glob("part-*.parquet"))
     if len(parts) != 1:
@@ -65,6 +69,39 @@ def computed(rows: DataFrame, staging: Path, *, small: bool) -> Rows:
             hint="Put the folder of --tables on a volume that the driver and all executors have under this path.",
         )
     return Rows(None, parts[0], _arrow_schema(rows) or canonical(pq.read_schema(parts[0])))
+
+
+def _streamed(rows: DataFrame, folder: Path) -> Rows:
+    """Receive the rows from the executors, a partition after the other, in a file of the driver.
+
+    Raises:
+        TypeConflict: They have a type that only Spark can write.
+    """
+    schema = _arrow_schema(rows)
+    if schema is None:
+        raise TypeConflict(
+            "its rows have a type that only Spark can write, and the driver writes tables in a bucket.",
+            hint="Convert the column in the pipeline, for example to string; then redrive its dead letter.",
+        )
+
+    def encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow  # here, since executors run this function without the module of Headrace
+
+        for batch in batches:
+            with pyarrow.BufferOutputStream() as buffer:
+                with pyarrow.ipc.new_stream(buffer, batch.schema) as stream:
+                    stream.write_batch(batch)
+                yield pyarrow.record_batch({"batch": pyarrow.array([buffer.getvalue().to_pybytes()], pyarrow.binary())})
+
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "rows.parquet"
+    # A result may have one partition of any size, and the JVM of the driver holds one whole.
+    parts = rows.repartition(_STREAM_PARTITIONS).mapInArrow(encoded, "batch binary").toLocalIterator(prefetchPartitions=False)
+    with pq.ParquetWriter(file, schema) as writer:
+        for part in parts:
+            batch = pa.ipc.open_stream(part.batch).read_all()
+            writer.write_table(batch.cast(schema))
+    return Rows(None, file, schema)
 
 
 def collected(rows: DataFrame) -> pa.Table | None:

@@ -11,14 +11,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from hashlib import blake2b
-from pathlib import Path
 from shlex import quote
 from typing import Final
-from uuid import uuid4
 
-from headrace.durable_files import create, sync, sync_folder
 from headrace.errors import PipelineError, RunConflict
 from headrace.pipeline.runs.identity import Writer
+from headrace.pipeline.table_storage.tables import Tables, files_in
 
 WRITERS: Final = "_writers"
 """The folder of these files in the folder of a table."""
@@ -29,9 +27,9 @@ _NAME_BYTES: Final = 16
 class TableWriters:
     """The writers of the tables in the folder `tables`."""
 
-    def __init__(self, tables: Path) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._known: dict[Path, tuple[tuple[int, int], Writer]] = {}  # by file: its version, and its content
+        self._files = files_in(tables)
 
     def check(self, table: str, writer: Writer) -> bool:
         """Return whether the table is known to have runs of the writer.
@@ -39,7 +37,7 @@ class TableWriters:
         Raises:
             RunConflict: It has runs of this scope name from another log.
         """
-        known = self._read(self._path(table, writer.scope))
+        known = self._read(_name(table, writer.scope))
         if known is None or known == writer:
             return known is not None
         raise RunConflict(
@@ -55,16 +53,9 @@ class TableWriters:
         Raises:
             RunConflict: As for `check`. If two logs register concurrently, one of them is recorded.
         """
-        if self.check(table, writer):
-            return
-        path = self._path(table, writer.scope)
-        draft = self._draft(path, writer)
-        try:
-            create(path, draft)
-        finally:
-            draft.unlink(missing_ok=True)
-        self._sync(path)
-        self.check(table, writer)
+        if not self.check(table, writer):
+            self._files.create(_name(table, writer.scope), _content(writer))
+            self.check(table, writer)
 
     def adopt(self, table: str, writer: Writer) -> Writer | None:
         """Assign the scope to the writer's log and delete its batches; return the previous writer or None.
@@ -72,48 +63,39 @@ class TableWriters:
         Raises:
             PipelineError: The table does not exist.
         """
-        if not (self._tables / table).is_dir():
+        if table not in self._files.folders():
             raise PipelineError(f"There is no table {table!r} in {self._tables}.", hint="Say with --tables where the tables are.")
-        path = self._path(table, writer.scope)
-        known = self._read(path)
-        self._draft(path, writer).replace(path)
-        for batches in path.parent.glob(f"{scope_hash(writer.scope)}-*.batch"):
-            batches.unlink(missing_ok=True)
-        self._sync(path)
+        name = _name(table, writer.scope)
+        known = self._read(name)
+        self._files.replace(name, _content(writer))
+        folder = f"{table}/{WRITERS}"
+        for batches in self._files.names(folder):
+            if batches.startswith(f"{scope_hash(writer.scope)}-") and batches.endswith(".batch"):
+                self._files.delete(f"{folder}/{batches}")
         return known
 
     def of(self, table: str) -> Iterable[Writer]:
         """Return the writers of a table."""
-        writers = (self._read(path) for path in sorted((self._tables / table / WRITERS).glob("[!.]*.json")))
+        folder = f"{table}/{WRITERS}"
+        writers = (self._read(f"{folder}/{name}") for name in self._files.names(folder) if name.endswith(".json"))
         return [writer for writer in writers if writer is not None]
 
-    def _path(self, table: str, scope: str) -> Path:
-        return self._tables / table / WRITERS / f"{scope_hash(scope)}.json"
-
-    def _read(self, path: Path) -> Writer | None:
+    def _read(self, name: str) -> Writer | None:
+        data = self._files.read(name)
         try:
-            status = path.stat()
-            version = (status.st_ino, status.st_mtime_ns)
-            if path not in self._known or self._known[path][0] != version:
-                self._known[path] = version, Writer(**json.loads(path.read_text()))
-            return self._known[path][1]
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError) as error:
-            raise PipelineError(f"The file {path} cannot be read: {error}", hint="Restore it from a backup of the table.") from error
+            return None if data is None else Writer(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise PipelineError(
+                f"The file {self._files.where(name)} cannot be read: {error}", hint="Restore it from a backup of the table."
+            ) from error
 
-    @staticmethod
-    def _draft(path: Path, writer: Writer) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.stem}.{uuid4().hex}")
-        draft.write_text(json.dumps(asdict(writer)))
-        sync(draft)
-        return draft
 
-    @staticmethod
-    def _sync(path: Path) -> None:
-        for folder in path.parents[:3]:  # _writers, the table, the tables
-            sync_folder(folder)
+def _name(table: str, scope: str) -> str:
+    return f"{table}/{WRITERS}/{scope_hash(scope)}.json"
+
+
+def _content(writer: Writer) -> bytes:
+    return json.dumps(asdict(writer)).encode()
 
 
 def scope_hash(scope: str) -> str:

@@ -11,6 +11,7 @@ import structlog
 
 from headrace.core.connection import Connection
 from headrace.core.ledger.outcome import AdvanceItem
+from headrace.core.values.locations import Location
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.decoding import decode_again
@@ -22,7 +23,7 @@ from headrace.sources.objects.azure.queue import StorageQueue
 from headrace.sources.objects.bucket import Bucket, Missing
 from headrace.sources.objects.gcs.client import GcsBucket
 from headrace.sources.objects.intake import Intake
-from headrace.sources.objects.location import Location, Selection
+from headrace.sources.objects.location import Selection
 from headrace.sources.objects.notifications import Notifications
 from headrace.sources.objects.notified import Parser
 from headrace.sources.objects.reading import LineReading, metadata_message

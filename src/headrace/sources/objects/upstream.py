@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+from headrace.core.values.locations import CONNECTIONS, Location, parse_location
 from headrace.errors import UpstreamError
 from headrace.sources.arguments import check_seconds, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.objects.azure.queue import StorageQueue
-from headrace.sources.objects.location import CONNECTIONS, STATE_FOLDER, Location, parse_location
+from headrace.sources.objects.location import STATE_FOLDER
 from headrace.sources.objects.producer import Description, ObjectProducer, ReadMode
 from headrace.sources.sqs.upstream import SQS
 

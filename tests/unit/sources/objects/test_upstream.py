@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from headrace.core.values.locations import parse_location
 from headrace.errors import UpstreamError
 from headrace.sources.objects.azure.queue import StorageQueue
-from headrace.sources.objects.location import Selection, StoredObject, parse_location
+from headrace.sources.objects.location import Selection, StoredObject
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.sources.sqs.upstream import SQS
 from headrace.triggers.upstream import load_upstream

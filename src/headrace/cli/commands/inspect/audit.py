@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,6 +13,7 @@ from headrace.cli.groups import INSPECT, examples
 from headrace.cli.options import ApiUrl, AsJson, Home, Project
 from headrace.cli.progress import ProgressBars
 from headrace.cli.rendering import Column, Columns, count, long, number, print_json, print_table, problem
+from headrace.cli.table_folder import table_folder
 from headrace.client.admin.client import AdminClient
 from headrace.client.scope_audit import read_dead_letters, read_firings, read_ledger, read_open_runs, read_runs, read_state
 from headrace.errors import UsageError
@@ -40,7 +40,7 @@ OF_TABLE: Final = ("matched", "open", "older", "other_scopes", "other_logs")
 
 Stream = Annotated[str | None, typer.Option("--stream", help="Only this stream.", metavar="STREAM")]
 Tables = Annotated[
-    Path | None, typer.Option("--tables", help="Audit the project's pipelines and their tables in this folder.", metavar="DIR")
+    str | None, typer.Option("--tables", help="Audit the project's pipelines and their tables in this folder.", metavar="DIR|URL")
 ]
 From = Annotated[int, typer.Option("--from", min=1, help="With --tables: the first event to check.", metavar="SEQ")]
 
@@ -71,9 +71,9 @@ def audit(
     """
     if stream is not None and tables is not None:
         raise UsageError("--stream and --tables exclude each other.", hint="headrace audit --tables DIR audits the project's pipelines.")
-    settings = read_settings(api_url=api_url, project=project, home=home)
+    settings = read_settings(api_url=api_url, project=project, home=home, tables=tables)
     if tables is not None:
-        _audit_tables(settings, tables, first, json=json)
+        _audit_tables(settings, first, json=json)
     else:
         _audit_streams(settings, stream, json=json)
 
@@ -89,10 +89,10 @@ def _audit_streams(settings: Settings, stream: str | None, *, json: bool) -> Non
     _finish(result, None if result.clean else first_problem(result), clean, json=json)
 
 
-def _audit_tables(settings: Settings, tables: Path, first: int, *, json: bool) -> None:
+def _audit_tables(settings: Settings, first: int, *, json: bool) -> None:
     from headrace.wiring.project import read_project  # here, since it imports user code
 
-    result = audit_tables(settings, read_project(settings), tables, first)
+    result = audit_tables(settings, read_project(settings), first)
     if not json:
         _print_tables(result)
     clean = "Clean: each run is in its table once, and each event is in a run, in a dead letter or pending."
@@ -153,7 +153,7 @@ def _print_stream(stream: StreamAudit) -> None:
         )
 
 
-def audit_tables(settings: Settings, project: DeclaredProject, tables: Path, first: int) -> TablesAudit:
+def audit_tables(settings: Settings, project: DeclaredProject, first: int) -> TablesAudit:
     """Compare the project's tables, its runs and its events from `first` on.
 
     Data that can change is read first: an open run that ends is then among the runs, and a run's rows are in its table before it ends.
@@ -165,7 +165,11 @@ def audit_tables(settings: Settings, project: DeclaredProject, tables: Path, fir
     from headrace.pipeline.table_audit import audit_pipeline, compare_tables, expected_events, pending_of
     from headrace.pipeline.tables.contents import read_tables
 
-    with admin_client(settings) as client, ProgressBars("files", transient=True) as progress:
+    with (
+        admin_client(settings) as client,
+        table_folder(settings, "headrace audit") as tables,
+        ProgressBars("files", transient=True) as progress,
+    ):
         ledger, state, opened = _scope(client, project.name)
         first = max(first, ledger.first)
         dead_letters = list(read_dead_letters(client, project.name))

@@ -7,7 +7,7 @@ lock admits one at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -18,10 +18,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from headrace.durable_files import sync, sync_folder
 from headrace.errors import PipelineError
+from headrace.pipeline.table_storage.tables import Tables
+from headrace.pipeline.tables.compaction.bucket_lock import bucket_lock
 from headrace.pipeline.tables.compaction.file_system import CompactionUnsupported, is_local
 from headrace.pipeline.tables.compaction.small_files import TARGET_BYTES, Compaction, merge_limit
 from headrace.pipeline.tables.compaction.table_lock import TableBusy, compactor_lock
-from headrace.pipeline.tables.delta.log import each, read_actions
+from headrace.pipeline.tables.delta.log import LOG, each, parse_actions
 
 COMPACTION_ATTEMPTS: Final = 3
 """Attempts at a compaction that conflicts with commits of pipelines."""
@@ -30,7 +32,7 @@ COMPACTION_ATTEMPTS: Final = 3
 class DeltaCompaction:
     """Compacts one Delta table in the folder `tables`."""
 
-    def __init__(self, tables: Path, table: str) -> None:
+    def __init__(self, tables: Tables, table: str) -> None:
         self._tables = tables
         self._table = table
         self._folder = tables / table
@@ -45,14 +47,14 @@ class DeltaCompaction:
             CompactionUnsupported: Other hosts can write the file system, so that a lock does not keep them out.
             PipelineError: The table cannot be read or written.
         """
-        if not is_local(self._folder):
+        if isinstance(self._folder, Path) and not is_local(self._folder):
             raise CompactionUnsupported(
                 f"The folder {self._folder} is on a file system that other hosts can write.",
                 hint="Compact it by OPTIMIZE of Delta for Spark, which detects all conflicts.",
             )
-        with compactor_lock(self._tables, self._table), _errors(self._folder):
+        with self._lock(), _errors(self._folder):
             for _ in range(COMPACTION_ATTEMPTS):
-                table = DeltaTable(self._folder)
+                table = open_table(self._folder)
                 sizes = _sizes(table)
                 limit = TARGET_BYTES if at_least is None else merge_limit(sizes)
                 if sum(size < limit for size in sizes) < max(2, at_least or 0):
@@ -62,7 +64,8 @@ class DeltaCompaction:
                     table.optimize.compact(target_size=limit, max_concurrent_tasks=1)
                 except CommitFailedError:
                     continue
-                self._make_durable(before or 0, table.version() or 0)
+                if isinstance(self._folder, Path):
+                    _make_durable(self._folder, before or 0, table.version() or 0)
                 return Compaction(len(sizes), len(_sizes(table)))
         raise TableBusy(
             f"The table {self._table!r} was not compacted: pipelines committed to it during each of {COMPACTION_ATTEMPTS} attempts.",
@@ -75,26 +78,41 @@ class DeltaCompaction:
         None stands for the table's property `delta.deletedFileRetentionDuration`, which is 7 days if it is not set.
         """
         with _errors(self._folder):
-            table = DeltaTable(self._folder)
+            table = open_table(self._folder)
             return table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=keep_hours is None, full=True)
 
-    def _make_durable(self, before: int, version: int) -> None:
-        """Sync what the compaction wrote. A run that commits meanwhile does the same before it is reported."""
-        log = self._folder / "_delta_log"
-        for number in range(before + 1, version + 1):
-            entry = log / f"{number:020}.json"
-            for added in each(read_actions(entry), "add"):
-                sync(self._folder / unquote(added["path"]))
-            sync(entry)
-        sync_folder(self._folder)
-        sync_folder(log)
+    def _lock(self) -> AbstractContextManager[None]:
+        if isinstance(self._tables, Path):
+            return compactor_lock(self._tables, self._table)
+        return bucket_lock(self._tables, self._table)
+
+
+def open_table(folder: Tables) -> DeltaTable:
+    """Return a table. Raises the errors of deltalake, and those of the service of a bucket as `PipelineError`."""
+    if isinstance(folder, Path):
+        return DeltaTable(folder)
+    with folder.described():
+        return DeltaTable(folder.url, storage_options=folder.options)
+
+
+def _make_durable(folder: Path, before: int, version: int) -> None:
+    """Sync what the compaction wrote. A run that commits meanwhile does the same before it is reported."""
+    log = folder / LOG
+    for number in range(before + 1, version + 1):
+        entry = log / f"{number:020}.json"
+        for added in each(parse_actions(entry.read_bytes()), "add"):
+            sync(folder / unquote(added["path"]))
+        sync(entry)
+    sync_folder(folder)
+    sync_folder(log)
 
 
 @contextmanager
-def _errors(folder: Path) -> Iterator[None]:
-    """Raise the errors of deltalake as `PipelineError`."""
+def _errors(folder: Tables) -> Iterator[None]:
+    """Raise the errors of deltalake, and of the service of a bucket, as `PipelineError`."""
     try:
-        yield
+        with nullcontext() if isinstance(folder, Path) else folder.described():
+            yield
     except DeltaError as error:
         raise PipelineError(
             f"The table {folder.name!r} was not compacted or vacuumed: {error}", hint="Its rows are unchanged. Try again later."

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from headrace.pipeline.table_storage.atomic_files import AtomicFiles
+
+LOG: Final = "_delta_log"
+"""The folder of a table that has its commits."""
 Actions = Sequence[dict[str, Any]]
 
 
-def commits(folder: Path, version: int) -> Iterator[tuple[int, Actions]]:
+def commits(files: AtomicFiles, table: str, version: int) -> Iterator[tuple[int, Actions]]:
     """Yield the version and actions of each commit, newest first, as far as the table's log goes back."""
     for number in range(version, -1, -1):
-        try:
-            yield number, read_actions(folder / "_delta_log" / f"{number:020}.json")
-        except FileNotFoundError:
+        data = files.read(f"{table}/{LOG}/{number:020}.json")
+        if data is None:
             return
+        yield number, parse_actions(data)
 
 
-def read_actions(entry: Path) -> Actions:
-    """Return the actions of a commit."""
-    return [json.loads(line) for line in entry.read_text().splitlines()]
-
-
-def remove_empty_creation(folder: Path) -> None:
-    """Remove the log of a table whose creation has no bytes: a power cut lost it before it was synced, and so before any row was reported.
-
-    A log with later commits that have bytes stays as it is.
-    """
-    log = folder / "_delta_log"
-    try:
-        is_empty = (log / f"{0:020}.json").stat().st_size == 0
-    except FileNotFoundError:
-        return
-    if is_empty:
-        entries = [path for path in log.glob("*.json") if path.stem.isdecimal()]
-        if not any(path.stat().st_size for path in entries):
-            for path in entries:
-                path.unlink(missing_ok=True)
+def parse_actions(data: bytes) -> Actions:
+    """Return the actions in the file of a commit."""
+    return [json.loads(line) for line in data.splitlines()]
 
 
 def each(actions: Actions, kind: str) -> Iterator[dict[str, Any]]:

@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from itertools import count, takewhile
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Final
-from urllib.parse import unquote
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 from pyspark.sql import DataFrame
 
-from headrace.durable_files import sync, sync_folder
-from headrace.errors import PipelineError, TypeConflict
+from headrace.errors import PipelineError, TablesUnavailable, TypeConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
+from headrace.pipeline.table_storage.tables import Tables, files_in
 from headrace.pipeline.tables.batches import TableBatches
 from headrace.pipeline.tables.column_types import canonical, check_names, check_rows, fitting, type_name, unfit, widened
-from headrace.pipeline.tables.delta.log import commits, each, read_actions, remove_empty_creation, stored_rows
+from headrace.pipeline.tables.delta.bucket_tables import BucketDeltaTables
+from headrace.pipeline.tables.delta.local_tables import LocalDeltaTables
+from headrace.pipeline.tables.delta.log import commits, each, stored_rows
 from headrace.pipeline.tables.delta.merge import check_columns, merge, rows_of_keys
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
-from headrace.pipeline.tables.sink import ICEBERG_MARK, new_staging, no_fence
+from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.table_runs import Compute
 from headrace.pipeline.tables.writers import TableWriters
 from headrace.pipeline_declaration import TableOptions
@@ -41,8 +42,22 @@ COMMIT_ATTEMPTS: Final = 5
 CLEANUP_INTERVAL: Final = 100
 """Commits between two removals of the log's expired files."""
 OTHER_PARTITIONS: Final = "Delete partition_by= or correct it, or give the pipeline another table; then redrive its dead letter."
-UNSYNCED_COMMITS: Final = 64
-"""Newest commits of a table that drivers which died may not have synced to the disk."""
+
+
+class DeltaTables(Protocol):
+    """The Delta tables of one folder."""
+
+    def open(self, name: str) -> DeltaTable | None:
+        """Return a table, or None if it does not exist. Raises `PipelineError` if it is a table of another format."""
+
+    def create(self, name: str, columns: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+        """Create a table without rows, durably. Raises `DeltaError` if it exists."""
+
+    def make_durable(self, name: str, app: str, version: int) -> None:
+        """Make the table's commits from `version` on durable, with the files of commits that have this application transaction."""
+
+    def requests(self) -> AbstractContextManager[None]:
+        """Describe errors of the storage in the block, in which the table itself is read or written."""
 
 
 class DeltaSink:
@@ -50,25 +65,26 @@ class DeltaSink:
 
     def __init__(
         self,
-        tables: Path,
+        tables: Tables,
         origin: Origin,
         fence: Callable[[], None] = no_fence,
         options: Mapping[str, TableOptions] = MappingProxyType({}),
     ) -> None:
         self._tables = tables
+        self._delta: DeltaTables = LocalDeltaTables(tables) if isinstance(tables, Path) else BucketDeltaTables(tables)
+        self._files = files_in(tables)
         self._origin = origin
         self._writers = TableWriters(tables)
         self._batches = TableBatches(tables, origin)
         self._fence = fence
         self._options = options
-        self._staging = new_staging(tables, self._origin)
+        self._staging = new_staging(tables, self._origin) if isinstance(tables, Path) else None
         self._loaded: dict[tuple[str, str], DeltaTable] = {}  # tables as the pipelines last loaded them, for the next runs
-        self._durable: dict[str, int] = {}  # the version up to which this process synced a table's log to the disk
 
     def stored(self, key: RunKey, digest: str) -> StoredRun | None:
         """Return the run's rows if the table has them."""
         self._writers.check(key.table, self._origin.writer)
-        table = self._open(key.table)
+        table = self._delta.open(key.table)
         if table is None:
             return None
         self._loaded[key.table, key.pipeline] = table
@@ -81,19 +97,20 @@ class DeltaSink:
             before = apps.setdefault(key.table, {}).get(self._app(key), key.batch)
             apps[key.table][self._app(key)] = min(before, key.batch)
         for name, batches in apps.items():
-            table = self._open(name)
+            table = self._delta.open(name)
             if table is None:
                 continue  # no commit of rows is in flight
             known = {app: table.transaction_version(app) for app in batches}
             again = [Transaction(app, batches[app] - 1 if last is None else last) for app, last in known.items()]
             # Not synced: after a power loss no commit is in flight either.
-            table.create_write_transaction([], "append", table.schema(), commit_properties=CommitProperties(app_transactions=again))
+            with self._delta.requests():
+                table.create_write_transaction([], "append", table.schema(), commit_properties=CommitProperties(app_transactions=again))
 
     def store(self, key: RunKey, attempt: Attempt, rows: DataFrame, events: int) -> int:
         """Append the rows that were computed from `events` events in one durable commit; return their number."""
         check_names(rows.schema)
         with self._staged(key) as staging:
-            source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS)
+            source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS, shared=isinstance(self._tables, Path))
 
             def append(table: DeltaTable) -> int:
                 evolve = self._options_of(key.table).evolve
@@ -139,9 +156,12 @@ class DeltaSink:
 
         def upsert(table: DeltaTable) -> int:
             added = check_columns(key.table, table, columns)
-            rows = check_rows(compute(rows_of_keys(table, keys, columns, key.table)), keys, columns, key.table)
+            with self._delta.requests():
+                present = rows_of_keys(table, keys, columns, key.table)
+            rows = check_rows(compute(present), keys, columns, key.table)
             if added:
-                table.alter.add_columns(added)
+                with self._delta.requests():
+                    table.alter.add_columns(added)
             self._commit(table, key, attempt, lambda **options: merge(table, keys, rows, **options))
             return int(rows.num_rows)
 
@@ -151,21 +171,25 @@ class DeltaSink:
         """Commit a run to the newest version of its table, which is created with these columns if it does not exist."""
         self._writers.register(key.table, self._origin.writer)
         for number in range(1, COMMIT_ATTEMPTS + 1):
-            table = self._loaded.pop((key.table, key.pipeline), None) or self._open(key.table)
+            table = self._loaded.pop((key.table, key.pipeline), None) or self._delta.open(key.table)
             table = table or self._create(key.table, columns)
             stored = self._stored(table, key, attempt.digest)
             if stored is not None:  # another driver was first
                 return stored.rows
             try:
                 return commit(table)
-            except CommitFailedError:
+            except (CommitFailedError, TablesUnavailable):  # an object store may have the commit although its answer was lost
                 if number == COMMIT_ATTEMPTS:
                     raise
         raise AssertionError("not reached")
 
     @contextmanager
     def _staged(self, key: RunKey) -> Iterator[Path]:
-        """Return a folder for the drafts of a run, which is removed at the end."""
+        """Return a folder for the drafts of a run, which is removed at the end. It is beside tables on a disk, else of the driver alone."""
+        if self._staging is None:
+            with TemporaryDirectory(prefix="headrace-") as folder:
+                yield Path(folder)
+            return
         staging = self._staging / self._origin.key(key.table, key.pipeline, key.part)
         try:
             yield staging
@@ -174,26 +198,21 @@ class DeltaSink:
 
     def later(self, table: str, pipeline: str, batch: int, until: int) -> int | None:
         """Return a batch after `batch`, up to `until`, of which the table has a run of the pipeline, or None."""
-        opened = self._open(table)
+        opened = self._delta.open(table)
         last = None if opened is None else opened.transaction_version(self._app(RunKey(table, pipeline, batch)))
         return last if last is not None and batch < last <= until else None
 
     def _create(self, name: str, rows: pa.Schema) -> DeltaTable:
         """Create the table without rows. If two drivers created it with their first rows, Delta would append both."""
-        folder = self._tables / name
         partition_by = self._options_of(name).partition_by
         _check_partitions(name, partition_by, rows)
-        folder.mkdir(parents=True, exist_ok=True)
         try:
-            table = DeltaTable.create(folder, widened(pa.schema([]), rows, name), mode="error", partition_by=list(partition_by) or None)
+            return self._delta.create(name, widened(pa.schema([]), rows, name), partition_by)
         except DeltaError:
-            created = self._open(name)  # by another driver
+            created = self._delta.open(name)  # by another driver
             if created is None:
                 raise
             return created
-        sync(folder / "_delta_log" / f"{0:020}.json")
-        sync_folder(folder / "_delta_log")
-        return table
 
     def _commit(self, table: DeltaTable, key: RunKey, attempt: Attempt, write: Callable[..., object]) -> None:
         """Call `write`, which commits to the table as it was loaded, with the properties of the run's commit."""
@@ -201,57 +220,27 @@ class DeltaSink:
         last = table.transaction_version(self._app(key)) or 0
         self._batches.reserve(key.table, key.batch)
         self._fence()
-        write(
-            commit_properties=CommitProperties(
-                custom_metadata={RUN_KEY: self._origin.metadata(key, attempt)},
-                app_transactions=[Transaction(self._app(key), max(key.batch, last))],
-            ),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=_cleans_up(table.version() + 1)),
-        )
-        self._make_durable(key, before + 1)
-
-    def _make_durable(self, key: RunKey, version: int) -> None:
-        """Sync the table's log from `version` on, and the files of this run's commits and of compactions, to the disk.
-
-        The run is reported as stored after this. Earlier commits that this process has not synced are included, because
-        readers need all of them.
-        """
-        folder = self._tables / key.table
-        log = folder / "_delta_log"
-        known = self._durable.get(key.table, version - UNSYNCED_COMMITS)
-        for number in count(max(0, min(known + 1, version))):
-            entry = log / f"{number:020}.json"
-            if not entry.exists():
-                if number < version:
-                    continue  # expired
-                break
-            actions = read_actions(entry)
-            apps = [txn["appId"] for txn in each(actions, "txn")]
-            if not apps or self._app(key) in apps:  # a compaction has none: its files replace those of reported runs
-                for added in each(actions, "add"):
-                    path = folder / unquote(added["path"])
-                    with suppress(FileNotFoundError):  # a later version does not need it, and a vacuum has removed it
-                        sync(path)
-                        for partition in takewhile(lambda parent: parent != folder, path.parents):
-                            sync_folder(partition)
-            sync(entry)
-            known = number
-        sync_folder(log)
-        sync_folder(folder)
-        sync_folder(folder.parent)
-        self._durable[key.table] = max(known, self._durable.get(key.table, -1))
+        with self._delta.requests():
+            write(
+                commit_properties=CommitProperties(
+                    custom_metadata={RUN_KEY: self._origin.metadata(key, attempt)},
+                    app_transactions=[Transaction(self._app(key), max(key.batch, last))],
+                ),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=_cleans_up(table.version() + 1)),
+            )
+        self._delta.make_durable(key.table, self._app(key), before + 1)
 
     def _stored(self, table: DeltaTable, key: RunKey, digest: str) -> StoredRun | None:
         done = table.transaction_version(self._app(key))
         if done is None or done < key.batch:
             return None
         oldest = 0
-        for version, actions in commits(self._tables / key.table, table.version()):
+        for version, actions in commits(self._files, key.table, table.version()):
             oldest = version
             info = next(each(actions, "commitInfo"), {})
             if self._origin.is_of(key, info.get(RUN_KEY)):
                 number = self._origin.check(key, digest, info.get(RUN_KEY), f"Version {version} of the table {key.table!r}")
-                self._make_durable(key, version)  # the driver that committed it may have died before it synced
+                self._delta.make_durable(key.table, self._app(key), version)  # the driver that committed it may have died before it synced
                 return StoredRun(number, stored_rows(info))
         if oldest == 0:
             return None  # the table has a later run, and this one failed before that
@@ -260,23 +249,6 @@ class DeltaSink:
             hint="Delta deletes history after 30 days (delta.logRetentionDuration). Reset the scope with: "
             f"headrace scopes reset {quote(self._origin.scope)} --from SEQ (the first event that the table does not have).",
         )
-
-    def _open(self, name: str) -> DeltaTable | None:
-        folder = self._tables / name
-        if (folder / "_delta_log").exists():
-            remove_empty_creation(folder)
-            try:
-                return DeltaTable(folder)
-            except TableNotFoundError:
-                return None  # its first commit is pending
-        if (folder / ICEBERG_MARK).exists():
-            raise PipelineError(f"{folder} holds an Iceberg table.", hint="Say format='iceberg' at the pipeline, or move it away.")
-        if any(folder.glob("*.parquet")):
-            raise PipelineError(
-                f"{folder} holds a table of plain Parquet files, and the pipeline writes Delta.",
-                hint=f"Make it one (`from deltalake import convert_to_deltalake; convert_to_deltalake({str(folder)!r})`) or move it away.",
-            )
-        return None
 
     def _options_of(self, name: str) -> TableOptions:
         return self._options.get(name, TableOptions())
