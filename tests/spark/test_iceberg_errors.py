@@ -14,15 +14,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from structlog.testing import capture_logs
 
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, TablesUnavailable
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.contents import read_table
 from headrace.pipeline.tables.iceberg import catalog, errors
 from headrace.pipeline.tables.iceberg.catalog import IcebergTables
 from headrace.pipeline.tables.iceberg.sink import IcebergSink
 from headrace.pipeline.tables.maintenance import compact, summarize, vacuum
+from headrace.project import Project
+from support.pipelines.kit import Api, leg, until
+from support.pipelines.run import running, tables_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -66,19 +70,44 @@ def locked(tables: Path, kind: str) -> Iterator[None]:
 @pytest.mark.usefixtures("short_wait")
 def test_a_catalog_that_another_process_locks_is_waited_for_and_reported(spark: SparkSession, tables: Path) -> None:
     begun = time.monotonic()
-    with locked(tables, "EXCLUSIVE"), pytest.raises(PipelineError, match="another process has locked the catalog for 1 s") as caught:
+    with locked(tables, "EXCLUSIVE"), pytest.raises(TablesUnavailable, match="another process has locked the catalog for 1 s") as caught:
         IcebergSink(tables, ORIGIN)
     assert 1 <= time.monotonic() - begun < 10
     assert "fuser" in (caught.value.hint or "")
     sink = IcebergSink(tables, ORIGIN)
     assert sink.stored(NEXT, "b") is None
     with locked(tables, "IMMEDIATE"):  # a paused commit: the catalog can be read
-        with pytest.raises(PipelineError, match="The rows were not stored in the Iceberg table 'legs': another process has locked"):
+        with pytest.raises(TablesUnavailable, match="The rows were not stored in the Iceberg table 'legs': another process has locked"):
             sink.store(NEXT, Attempt("b"), spark.range(2), 2)
-        with pytest.raises(PipelineError, match="Older drivers were not shut out of the Iceberg table 'legs': another process has locked"):
+        with pytest.raises(
+            TablesUnavailable, match="Older drivers were not shut out of the Iceberg table 'legs': another process has locked"
+        ):
             sink.shut_out([NEXT])
     assert sink.store(NEXT, Attempt("b"), spark.range(2), 2) == 2
     assert [each.rows for each in summarize(tables)] == [5]
+
+
+@pytest.mark.usefixtures("short_wait")
+def test_a_run_stays_open_while_the_catalog_is_locked(api: Api, home: Path, spark: SparkSession) -> None:
+    """It is no failed attempt: the pipeline has one, and no run becomes a dead letter."""
+    trigger = api.triggers("legs.a")["legs.a"]
+    project, options = Project("flights"), api.options(home)
+
+    @project.pipeline(on="legs.*", table="numbers", format="iceberg", payload="n long", attempts=1)
+    def numbers(legs: DataFrame) -> DataFrame:
+        return legs.select("payload.n")
+
+    with capture_logs() as logs, running(project, options, spark) as run:
+        api.feed([leg("0", trigger, n=0)])
+        run.until_handled(api, 1)
+        with locked(tables_of(options), "IMMEDIATE"):
+            api.feed([leg("1", trigger, n=1)])
+            until(lambda: any(entry["event"] == "tables unavailable, trying again" for entry in logs), "the lock is reported", run.alive)
+        run.until_handled(api, 2)
+    assert not [entry for entry in logs if entry["event"] in {"pipeline failed", "run given up"}]
+    table = IcebergTables(tables_of(options)).open("numbers")
+    assert table is not None
+    assert sorted(table.scan().to_arrow().column("n").to_pylist()) == [0, 1]
 
 
 def test_a_lock_that_ends_in_time_is_waited_for(spark: SparkSession, tables: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import pyarrow as pa
 import structlog
 
 from headrace.errors import PipelineError
@@ -87,7 +88,7 @@ class TableCompactor:
         except CompactionUnsupported as error:
             self._log.warning("table is not compacted", table=table, reason=str(error))
             del self._formats[table]
-        except (PipelineError, OSError) as error:
+        except (PipelineError, OSError, pa.ArrowException) as error:
             self._log.warning("compaction failed", table=table, error=str(error), retry_seconds=CHECK_SECONDS)
             self._pause_until[table] = time.monotonic() + CHECK_SECONDS
         else:

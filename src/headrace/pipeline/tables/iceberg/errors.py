@@ -11,7 +11,7 @@ from typing import Final
 from pyiceberg.exceptions import CommitFailedException, NotInstalledError, RESTError, ValidationError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from headrace.errors import HeadraceError, PipelineError
+from headrace.errors import HeadraceError, PipelineError, TablesUnavailable
 
 LOCK_SECONDS: Final = 30
 """How long a statement waits for the lock of a SQLite catalog that another process holds."""
@@ -44,15 +44,15 @@ _HINTS_OF_SYSTEM: Final = {
 def iceberg_errors(what: str) -> Iterator[None]:
     """Raise `PipelineError` for an error of the catalog, a file or pyiceberg. `what`: what failed, as a sentence without its point.
 
-    Conflicts of commits and errors of Headrace pass unchanged.
+    It is `TablesUnavailable` if another process holds the lock of a SQLite catalog: runs stay open meanwhile. Conflicts of commits and
+    errors of Headrace pass unchanged.
     """
     try:
         yield
     except (HeadraceError, CommitFailedException):
         raise
     except (SQLAlchemyError, sqlite3.Error) as error:
-        reason, hint = _of_catalog(error)
-        raise PipelineError(f"{what}: {reason}.", hint=hint) from error
+        raise _of_catalog(what, error) from error
     except OSError as error:
         hint = _HINTS_OF_SYSTEM.get(error.errno or 0, "Check the disk, or that the catalog and the object store can be reached.")
         raise PipelineError(f"{what}: {error}.", hint=hint) from error
@@ -63,10 +63,11 @@ def iceberg_errors(what: str) -> Iterator[None]:
         ) from error
 
 
-def _of_catalog(error: SQLAlchemyError | sqlite3.Error) -> tuple[str, str]:
-    """Return the reason and the hint of an error of a SQL catalog."""
+def _of_catalog(what: str, error: SQLAlchemyError | sqlite3.Error) -> PipelineError:
+    """Return the error of Headrace for one of a SQL catalog."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte: the rest is detail
     if code == sqlite3.SQLITE_BUSY:
-        return f"another process has locked the catalog for {LOCK_SECONDS} s", _HINTS_OF_SQLITE[code]
-    return f"the catalog cannot be used: {cause}", _HINTS_OF_SQLITE.get(code, "Check the catalog's database and its disk.")
+        return TablesUnavailable(f"{what}: another process has locked the catalog for {LOCK_SECONDS} s.", hint=_HINTS_OF_SQLITE[code])
+    hint = _HINTS_OF_SQLITE.get(code, "Check the catalog's database and its disk.")
+    return PipelineError(f"{what}: the catalog cannot be used: {cause}.", hint=hint)
