@@ -75,7 +75,12 @@ def totals(events: DataFrame, rows: DataFrame) -> DataFrame:
     new = events.select((fn.col("payload.n") % 16).alias("rest"), fn.lit(1).alias("events"), "payload.n")
     return new.unionByName(rows).groupBy("rest").agg(fn.sum("events").alias("events"), fn.sum("n").alias("n"))
 """
-ICEBERG: Final = """
+MORE_FORMATS: Final = """
+
+@project.pipeline(on="legs.*", table="delta", payload="n long", format="delta")
+def delta(events: DataFrame) -> DataFrame:
+    return sums(events)
+
 
 @project.pipeline(on="legs.*", table="ice", payload="n long", format="iceberg")
 def ice(events: DataFrame) -> DataFrame:
@@ -298,7 +303,7 @@ class Killing:
         self._tables: Tables = bucket or tables_of(deployment)
         self.files_cut = 0
         self._project = deployment.project(
-            PROJECT + ICEBERG if bucket is None else PROJECT.replace(', payload="n long")', ', format="delta", payload="n long")')
+            PROJECT + MORE_FORMATS if bucket is None else PROJECT.replace(', payload="n long")', ', format="delta", payload="n long")')
         )
         self._seed = seed
         self._say = say
@@ -425,18 +430,19 @@ def judged(tables: Tables, feed: CausalFeed, told: dict[str, int]) -> dict[str, 
     """Compare the tables with the feed, and with what the scope told; return how many events bear which mark."""
     if isinstance(tables, Path):
         legs, sums = rows_of(tables / "legs"), rows_of(tables / "sums")
-        iceberg = [opened(tables / name).scan().to_arrow() for name in ("ice", "ice_totals")]
+        ice, ice_totals = (opened(tables / name).scan().to_arrow() for name in ("ice", "ice_totals"))
+        appended, keyed = [sums, delta_table(tables / "delta").to_pyarrow_table(), ice], [ice_totals]
     else:
         legs, sums = (delta_table(tables / name).to_pyarrow_table() for name in TABLES)
         legs = legs.sort_by("position")  # files have no order
-        iceberg = []
+        appended, keyed = [sums], []
+    keyed.append(delta_table(tables / "totals").to_pyarrow_table())
     marks = judge(feed, legs)
-    totals = delta_table(tables / "totals").to_pyarrow_table()
-    for table in (sums, totals, *iceberg):
+    for table in appended + keyed:
         assert pc.sum(table.column("events")).as_py() == feed.count
         assert pc.sum(table.column("n")).as_py() == feed.count * (feed.count - 1) // 2
-    for keyed in (totals, *iceberg[1:]):
-        assert sorted(keyed.column("rest").to_pylist()) == list(range(KEYS))
+    for table in keyed:
+        assert sorted(table.column("rest").to_pylist()) == list(range(KEYS))
     assert told["lost"] == marks.get("lost", 0)
     assert told["late"] >= marks.get("late", 0)  # one that came late and was lost itself bears that mark
     if isinstance(tables, Path):

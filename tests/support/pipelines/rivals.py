@@ -20,7 +20,20 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from support.ordering.feed import causal_feed
-from support.pipelines.kills import ICEBERG, PHASES, PROJECT, SCOPE, Family, Ledger, Sender, Shape, judged, left_of, scope_of, tables_of
+from support.pipelines.kills import (
+    MORE_FORMATS,
+    PHASES,
+    PROJECT,
+    SCOPE,
+    Family,
+    Ledger,
+    Sender,
+    Shape,
+    judged,
+    left_of,
+    scope_of,
+    tables_of,
+)
 from support.processes.deployment import Deployment, Process, until
 from support.processes.network import CALM, Network
 
@@ -75,7 +88,7 @@ class Rivals:
 
     def __init__(self, deployment: Deployment, count: int, seed: int, say: Callable[[str], None]) -> None:
         self._deployment = deployment
-        self._project = deployment.project(PROJECT + ICEBERG)
+        self._project = deployment.project(PROJECT + MORE_FORMATS)
         self._chance = Random(seed)
         self._say = say
         self._ledger = Ledger(deployment, tables_of(deployment))
