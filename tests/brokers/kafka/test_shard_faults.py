@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any
 
 import pytest
 
+from headrace.sources.kafka.buffer import Buffer
+from headrace.sources.kafka.reader import KafkaReader
 from headrace.testing.contract.reading import Reading, opened, reading
 from support.processes.kafka import KafkaServer
 from support.sources.kafka import KafkaTopic, MakeTopic
@@ -110,3 +113,25 @@ async def test_a_stuck_consumer_of_one_shard_does_not_hold_the_other(topic: Kafk
         assert numbers_of(items) == list(range(3_000))
         await first.advance(items_of(items))
         assert await asyncio.to_thread(committed, topic) == [3_000, 3_000]
+
+
+async def test_a_reader_that_gets_room_during_a_rebalance_reads_on(topic: KafkaTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client keeps the pause of a partition over assignments: once, the reader believed that it had resumed it."""
+    revoke = KafkaReader._on_revoke
+
+    def revoke_and_make_room(reader: KafkaReader, consumer: Any, revoked: Any) -> None:
+        revoke(reader, consumer, revoked)
+        reader._buffer = Buffer()
+
+    monkeypatch.setattr(KafkaReader, "_on_revoke", revoke_and_make_room)
+    send(topic, 0, 3_000)
+    first, second = (shard.producer() for shard in topic.upstream(shards=2).split())
+    async with aclosing(first), opened(first) as stuck:
+        items = [await anext(stuck)]
+        reader = first._reader
+        assert reader is not None
+        await until(lambda: reader._is_paused)
+        async with reading(second) as other:
+            await other.advance(await other.take(3_000))
+            items += [await anext(stuck) for _ in range(2_999)]
+            assert numbers_of(items) == list(range(3_000))

@@ -290,8 +290,8 @@ class KafkaReader(threading.Thread):
             consumer.incremental_assign(targets)
         else:
             consumer.assign(targets)
-        if self._is_paused and targets:
-            consumer.pause(targets)
+        # The client keeps a pause over assignments. The reader may have resumed while nothing was assigned.
+        (consumer.pause if self._is_paused else consumer.resume)(targets)
         self._commits.rebalance(begins=False)
         self._stalls.joined()
         if self.failure is None:
