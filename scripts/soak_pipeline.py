@@ -1,7 +1,7 @@
 """Kill a pipeline before, during and after the commit of its sink, on a shuffled, duplicated and lossy feed. The tables must be exact.
 
 With `--rivals 3`, three drivers compete for the scope. They are paused, killed or disconnected from the API, or have wrong clocks.
-With `--bucket`, all tables are Delta tables in a bucket of S3, on a server of this script (after `make setup-brokers`).
+With `--bucket s3` or `az`, all tables are Delta tables in a bucket, on a server of this script (after `make setup-brokers`).
 With `--power-cuts`, the tables are in a separate file system, which loses all unsynced data at each kill (only as root).
 
 Print the command that repeats a failed run. After a failure, do not delete the files.
@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support/projects"))
 
-from support.pipelines.bucket_tables import bucket_tables
+from support.pipelines.bucket_tables import SERVERS, bucket_tables
 from support.pipelines.kills import PHASES, Shape, soak
 from support.pipelines.power_cut_volume import Volume, missing
 from support.pipelines.rivals import fight
@@ -35,7 +35,7 @@ def main() -> int:
     options = _arguments()
     command = f"scripts/soak_pipeline.py --seed {options.seed} --events {options.events} --kills {options.kills}"
     command += f" --rivals {options.rivals}" if options.rivals else ""
-    command += " --power-cuts" if options.power_cuts else " --bucket" if options.bucket else ""
+    command += " --power-cuts" if options.power_cuts else f" --bucket {options.bucket}" if options.bucket else ""
     if options.power_cuts and (lacking := missing()):
         print(f"error: --power-cuts is not possible: {lacking}.", file=sys.stderr)
         return 2
@@ -53,7 +53,7 @@ def main() -> int:
             return _judge_rivals(options, fight(folder, shape, options.rivals, options.seed, say), folder)
         with (
             Volume(folder / "tables") if options.power_cuts else nullcontext() as volume,
-            bucket_tables() if options.bucket else nullcontext() as bucket,
+            bucket_tables(options.bucket) if options.bucket else nullcontext() as bucket,
         ):
             result = soak(folder, shape, options.seed, say, 60 * options.minutes, volume, bucket)
     except (AssertionError, OSError):
@@ -103,7 +103,7 @@ def _arguments() -> argparse.Namespace:
         default=0,
         help="number of drivers that compete for the scope; --kills is then the number of faults (0: one driver)",
     )
-    parser.add_argument("--bucket", action="store_true", help="keep the tables in a bucket of S3; such a run cannot be continued")
+    parser.add_argument("--bucket", choices=tuple(SERVERS), help="keep the tables in a bucket; such a run cannot be continued")
     parser.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
     parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed of all random choices")

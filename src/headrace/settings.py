@@ -68,8 +68,8 @@ class Settings(BaseSettings):
     )
     tables: str | None = _setting(
         None,
-        "Folder of the tables of pipelines, shared by all hosts, or a folder of a bucket: `s3://bucket/folder`, or with the id of its "
-        "connection, `s3://CONNECTION@bucket/folder`",
+        "Folder of the tables of pipelines, shared by all hosts, or a folder of a bucket: `s3://bucket/folder` or `az://`, or "
+        "with the id of its connection, `s3://CONNECTION@bucket/folder`",
         ("pipeline", "worker", "commands"),
         computed="`tables` in `home`",
     )

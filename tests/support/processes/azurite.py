@@ -25,7 +25,7 @@ from headrace.sources.objects.azure.listing_parser import parse_listing
 from support.processes.broker_server import BrokerServer, is_installed
 from support.processes.certificates import Authority
 
-INSTALLED = "azurite/node_modules"
+INSTALLED = "azurite-3.37.0/node_modules"
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The account and the key of every Azurite: both are public."""

@@ -85,6 +85,6 @@ def parse_table_location(url: str) -> TableLocation:
         hint = "Name a connection, without credentials: s3://CONNECTION@bucket/folder. Store it with: headrace connections set CONNECTION"
         raise UpstreamError(f"Invalid location of tables in the bucket {bucket!r}: the id of its connection.", hint=hint)
     location = parse_location(f"{scheme}{separator}{bucket}{slash}{folder}")
-    if location.scheme != "s3":
-        raise UpstreamError(f"Invalid location {url!r}: tables are in a folder of disks or in s3://.", hint=_HINT)
+    if location.scheme == "gs":
+        raise UpstreamError(f"Invalid location {url!r}: tables are in a folder of disks, in s3:// or in az://.", hint=_HINT)
     return TableLocation(connection or CONNECTIONS[location.scheme], location)

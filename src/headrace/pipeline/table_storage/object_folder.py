@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 
 from headrace.core.values.locations import TableLocation
-from headrace.errors import PipelineError, TablesRefused, TablesUnavailable
+from headrace.errors import TablesRefused
+from headrace.pipeline.table_storage.connection_options import ALLOW_HTTP
+from headrace.pipeline.table_storage.service_errors import service_errors
 
-PERMISSIONS: Final = (
-    "s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the folder"
-)
-_CREDENTIALS: Final = "Correct the login and the password of the connection."
-_ALLOW: Final = f"Allow this user: {PERMISSIONS}."
-_REGION: Final = "Correct the region of the connection: the bucket is in another one."
-_CONDITIONS: Final = "The server must support conditional writes: the header If-None-Match of PutObject."
-_PERMANENT: Final[Mapping[str, str]] = {
-    "SignatureDoesNotMatch": _CREDENTIALS,
-    "InvalidAccessKeyId": _CREDENTIALS,
-    "InvalidToken": _CREDENTIALS,
-    "ExpiredToken": "The session token has expired. Store the connection again.",
-    "NoSuchBucket": "Correct the name of the bucket, or create it. Headrace creates no buckets.",
-    "PermanentRedirect": _REGION,
-    "AuthorizationHeaderMalformed": _REGION,
-    "NotImplemented": _CONDITIONS,
-    "AccessDenied": _ALLOW,
-    "301": _REGION,
-    "403": _ALLOW,
-    "501": _CONDITIONS,
-}
-"""Errors that another attempt does not change, by the code of the service or else the status of the answer, with what to do."""
-_AWAY: Final = "Is the service reachable? Are host and port of the connection right? Runs stay open meanwhile."
-_FROM_STORE: Final = re.compile(r"Error performing |Generic S3 error|error sending request")
-_CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
-_STATUS: Final = re.compile(r"status code:? (\d{3})")
-_DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|↳|\s+")
-_MAX_TEXT: Final = 300
-_ALLOW_HTTP: Final = "aws_allow_http"
-_CONDITION: Final = ".headrace/conditional-writes"
+_CHECKS: Final = ".headrace"
+_CONDITION: Final = f"{_CHECKS}/conditional-writes"
+_BEFORE_CONDITION: Final = f"{_CHECKS}/a"
+_AFTER_CONDITION: Final = f"{_CHECKS}/d"
 _TRANSPORT: Final[Mapping[str, str]] = {"connect_timeout": "5s", "timeout": "30s"}
 _MAX_RETRIES: Final = 5
 _RETRY_SECONDS: Final = 60
@@ -88,12 +62,13 @@ class ObjectFolder:
         return {**self._credentials, **_TRANSPORT, "max_retries": f"{_MAX_RETRIES}", "retry_timeout": f"{_RETRY_SECONDS}s"}
 
     def check(self) -> None:
-        """Check that the bucket can be written, and that its server does not replace an object under the condition that it does not exist.
+        """Check that the bucket can be written, and that its server applies what tables depend on.
 
-        Two drivers could otherwise write one version of a table.
+        It must not replace an object under the condition that it does not exist: two drivers could otherwise write one version of a
+        table. It must begin a listing where the request says: some servers with the protocol of Azure do not.
 
         Raises:
-            TablesRefused: It cannot, or it does.
+            TablesRefused: The bucket cannot be written, or the server does not apply it.
             TablesUnavailable: The service does not answer.
         """
         if self.create(_CONDITION, b"") and self.create(_CONDITION, b""):
@@ -101,6 +76,16 @@ class ObjectFolder:
                 f"The tables in {self} cannot be written: the server ignores the condition If-None-Match of a write.",
                 hint="Use a server with conditional writes: two drivers could otherwise store one run twice.",
             )
+        if not self._lists_after(_BEFORE_CONDITION) or self._lists_after(_AFTER_CONDITION):
+            raise TablesRefused(
+                f"The tables in {self} cannot be read: the server does not begin a listing where the request says.",
+                hint="Use a newer version of the server, or another one: the versions of a table would be read wrong.",
+            )
+
+    def _lists_after(self, name: str) -> bool:
+        """Return whether a listing that begins after this name has objects."""
+        with self.described():
+            return any(page for page in self._client.list(_CHECKS, offset=name))
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object, or None if it does not exist."""
@@ -158,40 +143,16 @@ class ObjectFolder:
         """Return the URL of an object."""
         return f"{self.url}/{name}"
 
-    @contextmanager
-    def described(self) -> Iterator[None]:
+    def described(self) -> AbstractContextManager[None]:
         """Raise `TablesRefused` or `TablesUnavailable` for errors of the service in the block, from obstore or deltalake."""
-        from obstore.exceptions import AlreadyExistsError, BaseError
-
-        try:
-            yield
-        except (PipelineError, AlreadyExistsError):
-            raise
-        except FileNotFoundError as error:
-            if "NoSuchBucket" not in str(error):
-                raise
-            raise self._error(error) from error
-        except (OSError, BaseError) as error:
-            raise self._error(error) from error
-        except Exception as error:
-            if not _FROM_STORE.search(str(error)):
-                raise
-            raise self._error(error) from error
-
-    def _error(self, error: BaseException) -> PipelineError:
-        what = f"The tables in {self} cannot be reached"
-        text = " ".join(_DECORATION.sub(" ", str(error).partition("Debug source")[0]).split())
-        code, message, status = (match[1] if (match := each.search(text)) else None for each in (_CODE, _MESSAGE, _STATUS))
-        reason = f"{message or status} ({code})" if code else text[:_MAX_TEXT]
-        hint = _PERMANENT.get(code or status or "")
-        return TablesUnavailable(f"{what}: {reason}", hint=_AWAY) if hint is None else TablesRefused(f"{what}: {reason}", hint=hint)
+        return service_errors(self._location.location.scheme, f"The tables in {self} cannot be reached")
 
     @cached_property
     def _client(self) -> Any:
         from obstore.store import from_url
 
-        config = {name: value for name, value in self._credentials.items() if name != _ALLOW_HTTP}
-        transport: dict[str, Any] = {**_TRANSPORT, "allow_http": _ALLOW_HTTP in self._credentials}
+        config = {name: value for name, value in self._credentials.items() if name != ALLOW_HTTP}
+        transport: dict[str, Any] = {**_TRANSPORT, "allow_http": ALLOW_HTTP in self._credentials}
         retries: Any = {"max_retries": _MAX_RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
         settings: Any = {"config": config, "client_options": transport}
         return from_url(self.url, retry_config=retries, **settings)

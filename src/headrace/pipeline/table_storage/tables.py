@@ -30,7 +30,7 @@ def open_tables(tables: Path | TableLocation) -> Tables:
         return tables
     if find_spec("obstore") is None:
         raise PipelineError(f"The tables are in {tables}, and obstore is missing.", hint="pip install 'headrace[delta]'")
-    return ObjectFolder(tables, client_options(get_connection(tables.connection)))
+    return ObjectFolder(tables, client_options(tables.location.scheme, get_connection(tables.connection)))
 
 
 def files_in(tables: Tables) -> AtomicFiles:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from headrace.core.connection import Connection
 from headrace.sources.aws.service_errors import described
 from headrace.sources.aws.settings import client_settings, profile_of
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 
 CONNECT_SECONDS: Final = 5.0
 

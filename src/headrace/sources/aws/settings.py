@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.core.connection import Connection
+from headrace.core.connection_settings.checks import check_connection, host_address
 from headrace.errors import UpstreamError
-from headrace.sources.connections.settings import check_connection, host_address
 
 OPTIONS: Final = ("region", "scheme", "endpoint_url", "session_token", "profile", "ca_bundle")
 """The settings in the extra of a connection."""

@@ -13,8 +13,8 @@ import aiohttp
 from yarl import URL
 
 from headrace.core.connection import Connection
+from headrace.core.connection_settings.azure import Service, Settings, read_settings
 from headrace.errors import HeadraceError, StreamError, UpstreamError
-from headrace.sources.azure.settings import Service, Settings, read_settings
 from headrace.sources.azure.signing import authorization
 from headrace.sources.azure.tokens import Tokens
 from headrace.sources.connections import rest_client

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import structlog
 
+from headrace.core.connection_settings.azure import HINT, Identity
 from headrace.errors import HeadraceError, StreamError, UpstreamError
-from headrace.sources.azure.settings import HINT, Identity
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 
 SCOPE: Final = "https://storage.azure.com/.default"
 LIBRARY: Final = "No credentials of Azure can be read: their library"

@@ -10,7 +10,7 @@ from logging import getLogger
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.connection import Connection
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 from headrace.sources.kafka.broker_errors import TRANSIENT, ConnectionErrors, cause, described_exception, topic_error
 from headrace.sources.kafka.partitions import TopicPartitionKey
 from headrace.sources.kafka.settings import ASSIGNOR, client_settings, uses_new_protocol

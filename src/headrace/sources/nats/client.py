@@ -14,7 +14,7 @@ import structlog
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, StreamError
-from headrace.sources.client_library import import_library, missing_library
+from headrace.sources.connections.client_library import import_library, missing_library
 from headrace.sources.nats.service_errors import ApiError, described
 from headrace.sources.nats.settings import ClientSettings, client_settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.connection import Connection
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 from headrace.sources.postgres.errors import described
 from headrace.sources.postgres.settings import connect_parameters
 

@@ -11,7 +11,7 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import StreamError, UpstreamError
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.postgres.decoding.formats import ChangesFormatter, DebeziumFormatter, Format, Formatter, OutboxFormatter
 from headrace.sources.postgres.errors import lost_slot

@@ -10,7 +10,7 @@ import structlog
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.leases.leases import Lease
 from headrace.sources.leases.service import Answer, Failures, Received

@@ -15,7 +15,7 @@ from logging import CRITICAL, NOTSET, getLogger
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 from headrace.sources.rabbitmq.server_errors import described
 from headrace.sources.rabbitmq.settings import Address, tls_context
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, UpstreamError, UpstreamFenced
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 from headrace.sources.redis.errors import described
 from headrace.sources.redis.scripts import COUNT, PEEK
 from headrace.sources.redis.settings import client_settings

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.core.connection import Connection
 from headrace.errors import HeadraceError, MalformedEvent, StreamError, UpstreamError
-from headrace.sources.client_library import missing_library
+from headrace.sources.connections.client_library import missing_library
 from headrace.sources.schema_registry.avro import avro_decoder
 from headrace.sources.schema_registry.protobuf import protobuf_decoder
 from headrace.sources.schema_registry.schema import ReferencedSchema, Schema, ValueDecoder

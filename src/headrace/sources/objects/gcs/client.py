@@ -14,10 +14,10 @@ import aiohttp
 import msgspec
 
 from headrace.core.connection import Connection
+from headrace.core.connection_settings.gcs import read_settings
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.connections.rest_client import Answer, open_session, send
 from headrace.sources.objects.bucket import Conflict, Content, Missing, Page
-from headrace.sources.objects.gcs.settings import read_settings
 from headrace.sources.objects.gcs.tokens import Tokens
 from headrace.sources.objects.location import StoredObject
 

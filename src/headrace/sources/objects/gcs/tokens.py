@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from headrace.core.connection_settings.gcs import HINT, Settings
 from headrace.errors import HeadraceError, StreamError, UpstreamError
-from headrace.sources.client_library import import_library
-from headrace.sources.objects.gcs.settings import HINT, Settings
+from headrace.sources.connections.client_library import import_library
 
 SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
 LIBRARY: Final = "Objects of Google Cloud Storage cannot be read: the library for credentials"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
+from headrace.core.connection_settings.checks import check_connection, host_address, text_setting
 from headrace.errors import UpstreamError
-from headrace.sources.connections.settings import check_connection, host_address, text_setting
 
 KIND: Final = "gcs"
 ADDRESS: Final = "https://storage.googleapis.com"

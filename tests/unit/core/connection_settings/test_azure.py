@@ -7,8 +7,8 @@ import json
 import pytest
 
 from headrace.core.connection import parse_connection
+from headrace.core.connection_settings.azure import Identity, Settings, read_settings
 from headrace.errors import UpstreamError
-from headrace.sources.azure.settings import Identity, Settings, read_settings
 
 
 def settings(text: str) -> Settings:

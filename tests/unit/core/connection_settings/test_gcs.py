@@ -7,8 +7,8 @@ import json
 import pytest
 
 from headrace.core.connection import parse_connection
+from headrace.core.connection_settings.gcs import ADDRESS, read_settings
 from headrace.errors import UpstreamError
-from headrace.sources.objects.gcs.settings import ADDRESS, read_settings
 
 KEY = {"type": "service_account", "project_id": "shop", "private_key": "SECRET"}
 

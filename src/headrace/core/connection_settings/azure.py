@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from headrace.core.connection import Connection
+from headrace.core.connection_settings.checks import check_connection, host_address, text_setting
 from headrace.errors import UpstreamError
-from headrace.sources.connections.settings import check_connection, host_address, text_setting
 
 Service: TypeAlias = Literal["blob", "queue"]
 """A service of a storage account."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from headrace.errors import UpstreamError
-from headrace.sources.client_library import import_library
+from headrace.sources.connections.client_library import import_library
 
 
 def test_the_first_module_is_returned_and_the_others_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""What a connection to a service says: address, credentials and settings. Pure."""
