@@ -30,7 +30,7 @@ test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos,
 	@$(PYTEST) -m "not ($(QUICK)) and not brokers"
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ and Apicurio through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; Azurite through npm if Node.js is there
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
 	@scripts/brokers/elasticmq.sh setup
@@ -38,6 +38,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/versitygw.sh setup
 	@scripts/brokers/fake-gcs.sh setup
 	@scripts/brokers/azurite.sh setup
+	@scripts/brokers/hadoop.sh setup
 	@scripts/brokers/postgresql.sh setup
 	@scripts/brokers/nats.sh setup
 	@scripts/brokers/pubsub.sh setup

@@ -20,8 +20,10 @@ import pyarrow.parquet as pq
 import pyspark
 
 from headrace.pipeline.spark.java import find_java
+from headrace.pipeline.table_storage.tables import Tables
 from headrace.process.child import LIFELINE
 from headrace.wire.custody.events import EventItem
+from support.pipelines.bucket_tables import delta_table
 from support.pipelines.kit import KEY, Api, leg, until
 from support.pipelines.plans import stored_cursor
 from support.pipelines.run import open_runs
@@ -87,13 +89,19 @@ def bare_python(folder: Path) -> Path:
     """Make a Python that has what executors need, and no Headrace."""
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    for pattern in FOR_EXECUTORS:
-        for found in SPARK.parent.glob(pattern):
-            (packages / found.name).symlink_to(found)
+    link_packages(packages)
     python = folder / "bin" / "python"
     lacking = subprocess.run([python, "-c", "import headrace"], capture_output=True, text=True, cwd=folder, env=clean_environment())
     assert "No module named 'headrace'" in lacking.stderr
     return python
+
+
+def link_packages(folder: Path) -> None:
+    """Link the packages that executors need into a folder of packages."""
+    folder.mkdir(exist_ok=True)
+    for pattern in FOR_EXECUTORS:
+        for found in SPARK.parent.glob(pattern):
+            (folder / found.name).symlink_to(found)
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -158,11 +166,14 @@ class Driver:
     home: Path
     arguments: list[str]
     environment: dict[str, str] = field(default_factory=dict)
+    tables: Tables | None = None
+    """Where the tables are, in the format Delta, if not in the home."""
 
     def __post_init__(self) -> None:
         self.project = self.home / "project"
         self.project.mkdir()
-        (self.project / "project.py").write_text(PROJECT)
+        text = PROJECT if self.tables is None else PROJECT.replace(", payload=", ', format="delta", payload=')
+        (self.project / "project.py").write_text(text)
         (self.project / "beside.py").write_text(BESIDE)
         self.trigger = self.api.triggers("legs.a")["legs.a"]
         self.fed = 0
@@ -179,7 +190,7 @@ class Driver:
         }
         command = [sys.executable, "-m", "headrace", "pipeline", "--project", str(self.project / "project.py"), *self.arguments]
         with (self.home / "driver.log").open("ab") as log:
-            environment = clean_environment(**given, **self.environment)
+            environment = clean_environment(**(given | self.environment))
             process = psutil.Popen(command, stdin=lifeline(), stdout=log, stderr=log, env=environment, cwd=self.home)
         try:
             yield process
@@ -217,6 +228,10 @@ class Driver:
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a table, a run after the other."""
+        if self.tables is not None:
+            rows = delta_table(self.tables / name).to_pyarrow_table()
+            ordered: list[dict[str, Any]] = (rows.sort_by("position") if "position" in rows.column_names else rows).to_pylist()
+            return ordered
         return [row for path in sorted((self.home / "tables" / name).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
     def judge(self, python: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -38,6 +40,25 @@ def is_remote(master: str) -> bool:
 def hint_of(master: str) -> str:
     """Return what to check if this master gives no session."""
     return _HINTS.get(re.split(r"[:\-]", master)[0], "Is there enough memory, and does the master exist?")
+
+
+def check_classic(master: str, conf: Mapping[str, str]) -> None:
+    """Check that no server of Spark Connect is chosen: its sessions have no `SparkContext`.
+
+    Raises:
+        PipelineError: The master, the configuration or the environment names one.
+    """
+    chosen = {
+        "the master": master if master.startswith("sc://") else None,
+        "spark.remote": conf.get("spark.remote"),
+        "the variable SPARK_REMOTE": os.environ.get("SPARK_REMOTE"),
+    }
+    for name, value in chosen.items():
+        if value:
+            raise PipelineError(
+                f"Pipelines do not run on Spark Connect, which {name} chooses ({value}): it has no SparkContext.",
+                hint="Name the cluster itself, such as spark://HOST:7077, yarn or k8s://HOST, and remove spark.remote and SPARK_REMOTE.",
+            )
 
 
 def check_reachable(master: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from traceback import walk_tb
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, PipelineError
@@ -56,10 +56,21 @@ def summary(error: BaseException) -> str:
         # A Python function failed in a worker: use the last line of its own traceback.
         raised = [line for line in text[worker:].splitlines()[1:] if line and not line[0].isspace()]
         return raised[0][:_MAX_SUMMARY_CHARS] if raised else type(error).__name__
+    if isinstance(error, Py4JJavaError):
+        return _java_reason(text) or type(error).__name__
     first = re.sub(r"\s*SQLSTATE: \w+.*", "", text.split("\n", 1)[0])[:_MAX_SUMMARY_CHARS]
     if first.startswith("[") or isinstance(error, HeadraceError):
         return first
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _java_reason(text: str) -> str:
+    """Return the exception of Java and its first cause, each without its package. The first line of the text only names the call."""
+    exceptions = re.findall(r"^(?:: |Caused by: )(?:[\w$]+\.)*(.+)", text, re.MULTILINE)
+    reasons = [exceptions[0]] if exceptions else []
+    if len(exceptions) > 1:
+        reasons.append(exceptions[-1])
+    return ". Its cause: ".join(reasons)[:_MAX_SUMMARY_CHARS]
 
 
 def _source_line(function: Callable[..., Any], error: BaseException) -> tuple[str, int] | None:

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import PipelineError
-from headrace.pipeline.spark.cluster import check_reachable, hint_of, is_cluster, is_remote
+from headrace.pipeline.spark.cluster import check_classic, check_reachable, hint_of, is_cluster, is_remote
 from headrace.pipeline.spark.code_shipping import PYTHON_DAEMON, let_workers_start, send_to_executors
 from headrace.pipeline.spark.errors import summary
 from headrace.pipeline.spark.java import find_java
@@ -90,9 +90,10 @@ def open_session(
 
     Raises:
         JavaError: No Java 17 or newer.
-        PipelineError: The master cannot be reached, or gives no session.
+        PipelineError: The master cannot be reached, or gives no session, or is one of Spark Connect.
     """
     conf = conf or {}
+    check_classic(master, conf)
     check_reachable(master)
     work.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(find_java(work))

@@ -11,7 +11,7 @@ from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import SharedStreamProducer
 
-READ_TIMEOUT_SECONDS: Final = 60.0
+READ_TIMEOUT_SECONDS: Final = 120.0
 
 
 class Reading:

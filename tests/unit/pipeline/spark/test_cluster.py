@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from headrace.errors import PipelineError
-from headrace.pipeline.spark.cluster import check_reachable, hint_of, is_cluster, is_remote
+from headrace.pipeline.spark.cluster import check_classic, check_reachable, hint_of, is_cluster, is_remote
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,22 @@ def test_unreachable_masters_are_named_with_the_reason() -> None:
         check_reachable("spark://127.0.0.1:1,nonsense")
     for said in ("spark://127.0.0.1:1,nonsense", "127.0.0.1:1: Connection refused", "nonsense: not HOST:PORT"):
         assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "variable", "said"),
+    [
+        ("sc://spark.example", {}, "", "the master chooses (sc://spark.example)"),
+        ("local", {"spark.remote": "sc://spark.example"}, "", "spark.remote chooses"),
+        ("yarn", {}, "local[2]", "the variable SPARK_REMOTE chooses"),
+    ],
+)
+def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], variable: str, said: str) -> None:
+    check_classic("local", {})
+    monkeypatch.setenv("SPARK_REMOTE", variable)
+    with pytest.raises(PipelineError) as caught:
+        check_classic(master, conf)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import linecache
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from headrace.errors import PipelineError
 from headrace.pipeline.spark.errors import pipeline_error, summary
@@ -55,3 +56,35 @@ def test_an_error_without_a_message_or_python_code_is_named_by_its_type() -> Non
 def test_headrace_errors_retain_their_hint() -> None:
     failure = pipeline_error("legs", len, PipelineError("it has no table.", hint="Give it one."))
     assert (str(failure), failure.hint) == ("The pipeline 'legs' failed: it has no table.", "Give it one.")
+
+
+JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: External scheduler cannot be instantiated
+\tat org.apache.spark.SparkContext$.createTaskScheduler(SparkContext.scala:3240)
+Caused by: java.lang.RuntimeException: java.lang.ClassNotFoundException: Class a.b.Mapping not found
+\t... 15 more
+Caused by: java.lang.ClassNotFoundException: Class a.b.Mapping not found
+\t... 21 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (JAVA, "SparkException: External scheduler cannot be instantiated. Its cause: ClassNotFoundException: Class a.b.Mapping not found"),
+        (
+            "An error occurred while calling o1.run.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x",
+            "OutOfMemoryError: Java heap space",
+        ),
+        ("An error occurred while calling o1.run.", "JavaError"),
+    ],
+)
+def test_an_exception_of_java_is_named_with_its_first_cause(text: str, expected: str) -> None:
+    class JavaError(Py4JJavaError):  # type: ignore[misc]  # the original asks its JVM for the text
+        def __init__(self) -> None:
+            self.errmsg = text
+
+        def __str__(self) -> str:
+            return text
+
+    assert summary(JavaError()) == expected
