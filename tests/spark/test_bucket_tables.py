@@ -32,7 +32,7 @@ from support.processes.broker_server import connection_variable
 from support.processes.proxy import Proxy
 from support.processes.versitygw import VersityGateway
 
-pytestmark = [pytest.mark.spark, pytest.mark.brokers, pytest.mark.xdist_group("spark"), pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.brokers, pytest.mark.xdist_group("spark-tables"), pytest.mark.slow]
 
 ORIGIN = Origin("log", "flights", "first")
 COLUMNS = pa.schema([("id", pa.int64())])

@@ -27,7 +27,7 @@ from headrace.project import Project
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running, tables_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables")]
 
 PLACE = RunKey("legs", "legs", 0)
 RUN = Attempt("digest")

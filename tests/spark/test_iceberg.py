@@ -30,7 +30,7 @@ from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.pipeline_declaration import TableOptions
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables")]
 
 ORIGIN = Origin("log", "shop", "first")
 SCHEMA = "k long, shop string, n long, tags array<string>"

@@ -28,7 +28,7 @@ from headrace.project import Project
 from support.pipelines.kit import Api, leg, until
 from support.pipelines.run import running, tables_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables")]
 
 ORIGIN = Origin("log", "shop", "first")
 RUN = RunKey("legs", "legs", 0)

@@ -33,7 +33,7 @@ from support.pipelines.bucket_tables import bucket_tables, delta_table
 from support.pipelines.kit import Api, leg
 from support.pipelines.run import no_reports, running, tables_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables"), pytest.mark.slow]
 
 ORIGIN = Origin("log", "shop", "first")
 COLUMNS = pa.schema([("customer", pa.string()), ("spent", pa.int64())])

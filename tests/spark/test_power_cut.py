@@ -22,7 +22,7 @@ from headrace.pipeline.tables.iceberg.sink import IcebergSink
 from headrace.pipeline.tables.parquet.sink import ParquetSink
 from support.pipelines.power_cut import UnsyncedWrites
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables")]
 
 Sink = type[ParquetSink] | type[DeltaSink] | type[IcebergSink]
 ORIGIN = Origin("log", "flights", "first")

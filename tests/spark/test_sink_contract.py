@@ -37,7 +37,7 @@ from headrace.pipeline_declaration import TableFormat
 from headrace.project import Project
 from support.pipelines.bucket_tables import bucket_tables, delta_table, move_table
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables")]
 
 Sink = ParquetSink | DeltaSink | IcebergSink
 Open = Callable[..., Sink]

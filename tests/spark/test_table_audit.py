@@ -40,7 +40,7 @@ from support.pipelines.run import running, table
 from support.processes.calls import acquire_scope
 from support.processes.store import registration
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-tables")]
 
 PROJECT = """
 from headrace import Directory, Project

@@ -20,7 +20,7 @@ from support.pipelines.plans import stored_cursor
 from support.pipelines.run import files, running, table
 from support.processes.store import Holder
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables")]
 
 
 @pytest.mark.slow

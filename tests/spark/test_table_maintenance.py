@@ -40,7 +40,7 @@ from headrace.pipeline_declaration import TableFormat
 from support.pipelines.bucket_tables import bucket_tables, delta_table
 from support.processes.command_line import headrace
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-tables"), pytest.mark.slow]
 
 ORIGIN = Origin("log", "shop", "first")
 COLUMNS = pa.schema([("k", pa.int64()), ("n", pa.int64())])
