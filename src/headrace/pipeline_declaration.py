@@ -124,8 +124,11 @@ def check_options(partition_by: object, *, evolve: object, format: TableFormat, 
     if keyed and (names or evolve):
         which = "partition_by=" if names else "evolve="
         raise ProjectError(f"{who} has a key and {which}.", hint="A keyed table is not partitioned, and has the columns of columns=.")
-    if names and format != "delta":
-        raise ProjectError(f"{who} has partition_by= and the format {format!r}.", hint="Give it format='delta', or no partition_by=.")
+    if names and format == "parquet":
+        raise ProjectError(
+            f"{who} has partition_by= and the format {format!r}.",
+            hint="Give it format='delta' or format='iceberg', or no partition_by=: a run of a Parquet table is one file.",
+        )
     return TableOptions(tuple(names), evolve)
 
 

@@ -147,7 +147,7 @@ class Project:
         that fails `attempts` times becomes a dead letter. `format` is that of the table: "parquet", "delta" (needs `headrace[delta]`)
         or "iceberg" (needs `headrace[iceberg]`). `key` makes the table a keyed one, by default in Delta, with these `columns`: the function
         also receives the table's rows of the keys of its events, and returns the rows that replace them.
-        `partition_by` names the columns that partition a Delta table. `evolve` adds the columns that a table of Delta or Iceberg lacks;
+        `partition_by` names the columns that partition a table of Delta or Iceberg. `evolve` adds the columns that such a table lacks;
         otherwise, rows with such a column are refused. A Parquet table takes them always.
         `on_failure` says what happens to the followers of an event in a dead letter, at any depth: "release" processes them, "hold" holds
         them until the dead letter is settled or discarded. The function itself is unchanged.

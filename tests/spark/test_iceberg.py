@@ -6,12 +6,13 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -240,3 +241,74 @@ def test_the_catalog_of_the_configuration_is_used(spark: SparkSession, tmp_path:
     assert len(vacuum(tables, "legs", 0, dry_run=True).files) > 2
     with pytest.raises(PipelineError, match="holds an Iceberg table"):
         ParquetSink(tables, ORIGIN).store(place(3), Attempt("a"), spark.range(1), 1)
+
+
+HOSTILE = ["a/b", "..", "a=b", "50%", "line\nend", "ü?#&", "", " ", "x" * 200, None]
+
+
+@pytest.mark.parametrize("size", [10, MAX_DRIVER_EVENTS + 1])
+def test_a_partitioned_table_has_files_for_each_value_and_stores_a_run_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Rows are divided in several parts, and any text is a value."""
+    monkeypatch.setattr(transaction, "PART_BYTES", 1_000_000)
+    values = sf.array(*map(sf.lit, HOSTILE))
+    rows = spark.range(size).select("id", sf.element_at(values, (sf.col("id") % len(HOSTILE)).cast("int") + 1).alias("kind"))
+    sink = IcebergSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=("kind",))})
+    for batch in (0, 1, 1):
+        assert sink.store(place(batch), Attempt("a"), rows, size) == size
+    table = opened(tmp_path)
+    assert [field.name for field in table.spec().fields] == ["kind"]
+    stored = table.scan().to_arrow()
+    assert stored.num_rows == 2 * size
+    assert set(stored.column("kind").to_pylist()) == set(HOSTILE)
+    is_null, equal_to = cast("tuple[Any, Any]", (IsNull, EqualTo))  # their types do not know a column by its name
+    for value in HOSTILE:
+        scan = table.scan(row_filter=is_null("kind") if value is None else equal_to("kind", value))
+        assert {task.file.partition[0] for task in scan.plan_files()} == {value}
+        assert scan.to_arrow().num_rows == 2 * size // len(HOSTILE) + (0 if size % len(HOSTILE) == 0 else 2 * (value == HOSTILE[0]))
+
+
+def test_a_compaction_merges_files_within_their_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    sink = IcebergSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=("day", "kind"))})
+    for batch in range(3):
+        rows = spark.range(4).select("id", sf.lit(batch % 2).alias("day"), (sf.col("id") % 2 == 0).alias("kind"))
+        sink.store(place(batch), Attempt("a"), rows, 4)
+    before = sorted(opened(tmp_path).scan().to_arrow().to_pylist(), key=str)
+    assert len(list(opened(tmp_path).scan().plan_files())) == 6
+    compact(tmp_path, "legs")
+    tasks = list(opened(tmp_path).scan().plan_files())
+    assert sorted((task.file.partition[0], task.file.partition[1]) for task in tasks) == [(0, False), (0, True), (1, False), (1, True)]
+    assert sorted(opened(tmp_path).scan().to_arrow().to_pylist(), key=str) == before
+    version = opened(tmp_path).metadata_location
+    compact(tmp_path, "legs")
+    assert opened(tmp_path).metadata_location == version, "there is nothing to merge"
+    assert sink.store(place(2), Attempt("a"), spark.range(0).select("id", sf.lit(1).alias("day"), sf.lit(True).alias("kind")), 0) == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (("gate",), "have no column 'gate'"),
+        (("ratio",), "'ratio' of partition_by= is double"),
+        (("id", "ratio"), "partition_by= is double"),
+        (("id",), "it is not partitioned, and partition_by= declares id"),
+    ],
+)
+def test_columns_that_cannot_partition_are_refused(spark: SparkSession, tmp_path: Path, columns: tuple[str, ...], message: str) -> None:
+    rows = spark.range(3).select("id", sf.lit(0.5).alias("ratio"))
+    table = "legs"
+    if "not partitioned" in message:
+        IcebergSink(tmp_path, ORIGIN).store(place(0), Attempt("a"), rows, 3)
+    sink = IcebergSink(tmp_path, ORIGIN, options={table: TableOptions(partition_by=columns)})
+    with pytest.raises(TypeConflict, match=message):
+        sink.store(place(1), Attempt("a"), rows, 3)
+    assert IcebergTables(tmp_path).open(table) is None or opened(tmp_path).scan().count() == 3
+
+
+def test_a_value_that_is_too_long_for_a_folder_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    sink = IcebergSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=("kind",))})
+    with pytest.raises(PipelineError, match="File name too long") as caught:
+        sink.store(place(), Attempt("a"), spark.range(1).withColumn("kind", sf.lit("x" * 300)), 1)
+    assert "too long for the name of a folder" in (caught.value.hint or "")
+    assert sink.store(place(), Attempt("b"), spark.range(1).withColumn("kind", sf.lit("x")), 1) == 1

@@ -153,6 +153,7 @@ def test_duplicate_names_are_rejected() -> None:
     with pytest.raises(ProjectError, match="different partition_by= or evolve="):
         made.pipeline(on="legs.united", table="days", format="delta", partition_by="month")(max)
     made.pipeline(on="legs.united", table="days", format="delta", partition_by=["day"])(max)
+    made.pipeline(on="legs.united", table="ice_days", format="iceberg", partition_by="day")(sum)
 
 
 @pytest.mark.parametrize(

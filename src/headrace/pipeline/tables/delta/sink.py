@@ -26,11 +26,12 @@ from headrace.errors import PipelineError, TablesUnavailable, TypeConflict
 from headrace.pipeline.runs.identity import RUN_KEY, Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.table_storage.tables import Tables, files_in
 from headrace.pipeline.tables.batches import TableBatches
-from headrace.pipeline.tables.column_types import canonical, check_names, check_rows, fitting, type_name, unfit, widened
+from headrace.pipeline.tables.column_types import canonical, check_names, check_rows, fitting, unfit, widened
 from headrace.pipeline.tables.delta.bucket_tables import BucketDeltaTables
 from headrace.pipeline.tables.delta.local_tables import LocalDeltaTables
 from headrace.pipeline.tables.delta.log import commits, each, stored_rows
 from headrace.pipeline.tables.delta.merge import check_columns, merge, rows_of_keys
+from headrace.pipeline.tables.partitions import check_partition_columns, check_partitioning
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.table_runs import Compute
@@ -41,7 +42,6 @@ COMMIT_ATTEMPTS: Final = 5
 """Attempts at a commit that conflicts with other commits to the table."""
 CLEANUP_INTERVAL: Final = 100
 """Commits between two removals of the log's expired files."""
-OTHER_PARTITIONS: Final = "Delete partition_by= or correct it, or give the pipeline another table; then redrive its dead letter."
 
 
 class DeltaTables(Protocol):
@@ -113,11 +113,12 @@ class DeltaSink:
             source = computed(rows, staging, small=events <= MAX_DRIVER_EVENTS, shared=isinstance(self._tables, Path))
 
             def append(table: DeltaTable) -> int:
-                evolve = self._options_of(key.table).evolve
+                options = self._options_of(key.table)
+                evolve = options.evolve
                 fields = pa.schema(table.schema().to_arrow())
                 never_null = [field.name for field in fields if not field.nullable]
                 schema = fitting(canonical(fields), source.schema, _what(key.table), key.table, never_null, evolve=evolve)
-                self._check_partitioning(key.table, table)
+                check_partitioning(_what(key.table), options.partition_by, table.metadata().partition_columns)
                 parts = _Batches(source, schema, key.table, table.metadata().partition_columns)
                 try:
                     self._commit(
@@ -205,7 +206,7 @@ class DeltaSink:
     def _create(self, name: str, rows: pa.Schema) -> DeltaTable:
         """Create the table without rows. If two drivers created it with their first rows, Delta would append both."""
         partition_by = self._options_of(name).partition_by
-        _check_partitions(name, partition_by, rows)
+        check_partition_columns(_what(name), partition_by, rows)
         try:
             return self._delta.create(name, widened(pa.schema([]), rows, name), partition_by)
         except DeltaError:
@@ -253,13 +254,6 @@ class DeltaSink:
     def _options_of(self, name: str) -> TableOptions:
         return self._options.get(name, TableOptions())
 
-    def _check_partitioning(self, name: str, table: DeltaTable) -> None:
-        """Raise `TypeConflict` if the pipeline declares other partition columns than the table has."""
-        declared, known = self._options_of(name).partition_by, table.metadata().partition_columns
-        if declared and list(declared) != known:
-            is_now = f"partitioned by {', '.join(known)}" if known else "not partitioned"
-            raise unfit(_what(name), f"it is {is_now}, and partition_by= declares {', '.join(declared)}", hint=OTHER_PARTITIONS)
-
     def _app(self, key: RunKey) -> str:
         return f"headrace-{self._origin.key(key.pipeline, key.part)}"
 
@@ -295,19 +289,6 @@ class _Batches:
 def _cleans_up(version: int) -> bool | None:
     """Return whether the commit removes the log's expired files, for which it lists all of them, or None for the table's default."""
     return None if version % CLEANUP_INTERVAL == 0 else False
-
-
-def _check_partitions(name: str, partition_by: Sequence[str], rows: pa.Schema) -> None:
-    """Raise `TypeConflict` if rows of this schema cannot be partitioned by these columns."""
-    for column in partition_by:
-        if column not in rows.names:
-            raise unfit(_what(name), f"the rows have no column {column!r}, which partition_by= names", hint=OTHER_PARTITIONS)
-        kind = rows.field(column).type
-        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
-            reason = f"its column {column!r} of partition_by= is {type_name(kind)}, and no date, text, integer or boolean"
-            raise unfit(_what(name), reason, hint=OTHER_PARTITIONS)
-    if partition_by and len(partition_by) == len(rows.names):
-        raise unfit(_what(name), "partition_by= names all its columns", hint=OTHER_PARTITIONS)
 
 
 def _what(name: str) -> str:

@@ -7,7 +7,7 @@ Without that, it is a SQLite file in the folder of tables.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from pyiceberg.utils.config import Config
 from headrace.durable_files import create, replace_file, sync, sync_folder
 from headrace.errors import PipelineError
 from headrace.pipeline.tables.iceberg.errors import LOCK_SECONDS, iceberg_errors
+from headrace.pipeline.tables.iceberg.schemas import partitioned_schema
 from headrace.pipeline.tables.sink import ICEBERG_MARK
 
 CATALOG: Final = "headrace"
@@ -66,7 +67,7 @@ class IcebergTables:
         with iceberg_errors(f"The Iceberg table {name!r} was not opened"):
             return self._load(name, folder)
 
-    def create(self, name: str, schema: pa.Schema) -> Table:
+    def create(self, name: str, columns: pa.Schema, partition_by: Sequence[str] = ()) -> Table:
         """Create a table without rows, or return the one that another driver created meanwhile."""
         folder = self._tables / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,8 @@ class IcebergTables:
         location = None if self._file is None else f"file://{folder.absolute()}"
         with iceberg_errors(f"The Iceberg table {name!r} was not created"):
             try:
-                table = self._catalog.create_table((CATALOG, name), schema, location=location, properties=_PROPERTIES)
+                schema, partitions = partitioned_schema(columns, partition_by)
+                table = self._catalog.create_table((CATALOG, name), schema, location, partitions, properties=_PROPERTIES)
             except TableAlreadyExistsError:
                 table = self._catalog.load_table((CATALOG, name))
             self.sync()

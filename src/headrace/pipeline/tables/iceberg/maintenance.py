@@ -102,7 +102,7 @@ def _compact(table: Table, at_least: int | None) -> Compaction | None:
     tasks = list(table.scan().plan_files())
     sizes = [task.file.file_size_in_bytes for task in tasks]
     limit = SMALL_BYTES if at_least is None else min(SMALL_BYTES, merge_limit(sizes))
-    small = [task for task in tasks if task.file.file_size_in_bytes < limit or task.delete_files]
+    small = _mergeable([task for task in tasks if task.file.file_size_in_bytes < limit or task.delete_files])
     if len(small) < max(2, at_least or 0):
         return None
     transaction = OneAttempt(table)
@@ -116,6 +116,14 @@ def _compact(table: Table, at_least: int | None) -> Compaction | None:
                 snapshot.append_data_file(file)
         transaction.commit_transaction()
     return Compaction(len(tasks), len(tasks) - len(small) + len(written))
+
+
+def _mergeable(tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
+    """Return the files of partitions with several of them, or with deleted rows, partition by partition."""
+    partitions: dict[str, list[FileScanTask]] = {}
+    for task in tasks:
+        partitions.setdefault(f"{task.file.spec_id} {task.file.partition}", []).append(task)
+    return [task for name in sorted(partitions) for task in partitions[name] if len(partitions[name]) > 1 or task.delete_files]
 
 
 @iceberg_errors("The table was not vacuumed")

@@ -5,9 +5,15 @@ Iceberg has no integers of 8 or 16 bits: such columns have 32 bits in a table. I
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 
 from headrace.errors import TypeConflict
 from headrace.pipeline.tables.column_types import canonical, type_name
@@ -30,6 +36,23 @@ def iceberg_schema(rows: pa.Schema, table: str) -> pa.Schema:
         TypeConflict: Iceberg has no type for the values of a column.
     """
     return pa.schema([pa.field(field.name, _iceberg_type(field.type, field.name, table)) for field in canonical(rows)])
+
+
+def partitioned_schema(columns: pa.Schema, partition_by: Sequence[str]) -> tuple[Schema, PartitionSpec]:
+    """Return the schema of a new table, with the numbers of its fields, and its partitions by the values of these columns."""
+    converted = Catalog._convert_schema_if_needed(columns)  # noqa: SLF001  pyiceberg has no public call for columns without numbers
+    schema = assign_fresh_schema_ids(converted)
+    fields = [
+        PartitionField(schema.find_field(name).field_id, PARTITION_FIELD_ID_START + number, IdentityTransform(), name)
+        for number, name in enumerate(partition_by)
+    ]
+    return schema, PartitionSpec(*fields)
+
+
+def partition_columns(table: Table) -> list[str]:
+    """Return the columns that partition a table, or the transform of a column where it is not partitioned by its values."""
+    names = [(table.schema().find_column_name(field.source_id) or "?", field.transform) for field in table.spec().fields]
+    return [name if isinstance(transform, IdentityTransform) else f"{transform}({name})" for name, transform in names]
 
 
 def _iceberg_type(kind: pa.DataType, column: str, table: str) -> pa.DataType:

@@ -32,8 +32,9 @@ from headrace.pipeline.tables.iceberg.errors import iceberg_errors
 from headrace.pipeline.tables.iceberg.history import ROWS_KEY, changes_of, has_whole_history
 from headrace.pipeline.tables.iceberg.replacement import Replacement
 from headrace.pipeline.tables.iceberg.runs import PipelineRuns, StoredEntry
-from headrace.pipeline.tables.iceberg.schemas import iceberg_schema, required, table_schema
+from headrace.pipeline.tables.iceberg.schemas import iceberg_schema, partition_columns, required, table_schema
 from headrace.pipeline.tables.iceberg.transaction import OneAttempt, expire_old, removed_on_conflict, write_files
+from headrace.pipeline.tables.partitions import check_partition_columns, check_partitioning
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.table_runs import Compute
@@ -99,8 +100,9 @@ class IcebergSink:
 
             def append(table: Table) -> int:
                 known, added = table_schema(table.schema()), iceberg_schema(source.schema, key.table)
-                what, evolve = f"Iceberg table {key.table!r}", self._options.get(key.table, TableOptions()).evolve
-                schema = fitting(known, added, what, key.table, required(table.schema()), evolve=evolve)
+                what, options = _what(key.table), self._options_of(key.table)
+                check_partitioning(what, options.partition_by, partition_columns(table))
+                schema = fitting(known, added, what, key.table, required(table.schema()), evolve=options.evolve)
                 transaction = OneAttempt(table)
                 if schema != known:
                     with transaction.update_schema() as update:
@@ -156,8 +158,7 @@ class IcebergSink:
         self._writers.register(key.table, self._origin.writer)
         for number in range(1, COMMIT_ATTEMPTS + 1):
             table = self._loaded.pop((key.table, key.pipeline), None) or self._iceberg.open(key.table)
-            if table is None:
-                table = self._iceberg.create(key.table, widened(pa.schema([]), iceberg_schema(columns, key.table), key.table))
+            table = table or self._create(key.table, iceberg_schema(columns, key.table))
             stored = self._stored(table, key, attempt.digest)
             if stored is not None:  # another driver was first
                 return stored.rows
@@ -170,6 +171,11 @@ class IcebergSink:
             self._iceberg.sync()
             return rows
         raise AssertionError("not reached")
+
+    def _create(self, name: str, rows: pa.Schema) -> Table:
+        partition_by = self._options_of(name).partition_by
+        check_partition_columns(_what(name), partition_by, rows)
+        return self._iceberg.create(name, widened(pa.schema([]), rows, name), partition_by)
 
     def _commit(
         self, transaction: OneAttempt, key: RunKey, attempt: Attempt, rows: int, added: Iterable[DataFile], removed: Iterable[DataFile]
@@ -226,6 +232,9 @@ class IcebergSink:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
+    def _options_of(self, name: str) -> TableOptions:
+        return self._options.get(name, TableOptions())
+
     def _property(self, pipeline: str) -> str:
         return f"headrace.runs.{self._origin.key(pipeline)}"
 
@@ -233,6 +242,10 @@ class IcebergSink:
 def _reader(source: Rows, schema: pa.Schema, table: str) -> pa.RecordBatchReader:
     batches = (batch for part in source.parts(schema, table) for batch in part.to_batches())
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _what(name: str) -> str:
+    return f"Iceberg table {name!r}"
 
 
 def _busy(table: str) -> PipelineError:

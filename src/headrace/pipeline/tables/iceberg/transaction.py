@@ -21,6 +21,9 @@ from headrace.pipeline.tables.iceberg.errors import iceberg_errors
 MAX_SNAPSHOTS: Final = 200
 """Snapshots of a table, beyond which a commit removes the oldest tenth: each commit reads and writes the list of them."""
 
+PART_BYTES: Final = 64 * 1024 * 1024
+"""The size in memory of rows that are divided into partitions together."""
+
 
 class OneAttempt(Transaction):
     """A transaction that raises `CommitFailedException` if another program has committed to the table since it was loaded.
@@ -55,10 +58,24 @@ def expire_old(transaction: Transaction) -> None:
 
 def write_files(io: FileIO, metadata: TableMetadata, rows: pa.Table | pa.RecordBatchReader) -> list[DataFile]:
     """Write rows, with the columns of the table, to files that no version of it has yet."""
-    if isinstance(rows, pa.Table) and not rows.num_rows:
-        return []
+    if isinstance(rows, pa.Table):
+        parts: Iterable[pa.Table | pa.RecordBatchReader] = [rows] if rows.num_rows else []
+    else:
+        parts = [rows] if metadata.spec().is_unpartitioned() else _tables(rows)
     with iceberg_errors(f"No rows were written to {metadata.location}"):
-        return list(_dataframe_to_data_files(metadata, rows, io, write_uuid=uuid4()))
+        return [file for part in parts for file in _dataframe_to_data_files(metadata, part, io, write_uuid=uuid4())]
+
+
+def _tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield rows in parts, each of which is written to one file or more for each of its partitions: pyiceberg streams no partitions."""
+    part: list[pa.RecordBatch] = []
+    for batch in rows:
+        part.append(batch)
+        if sum(each.nbytes for each in part) >= PART_BYTES:
+            yield pa.Table.from_batches(part)
+            part = []
+    if part:
+        yield pa.Table.from_batches(part)
 
 
 @contextmanager
