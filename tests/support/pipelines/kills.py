@@ -101,6 +101,11 @@ def ice_totals(events: DataFrame, rows: DataFrame) -> DataFrame:
 KEYS: Final = 16
 
 
+def project_of(bucket: ObjectFolder | None) -> str:
+    """Return the project with tables of all formats on a disk, or with tables of Delta in a bucket."""
+    return PROJECT + MORE_FORMATS if bucket is None else PROJECT.replace(', payload="n long")', ', format="delta", payload="n long")')
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How long a run is. `ahead`: how many events the feed is ahead of the pipeline at most; `lookback` in seconds."""
@@ -302,9 +307,7 @@ class Killing:
         self._volume = volume
         self._tables: Tables = bucket or tables_of(deployment)
         self.files_cut = 0
-        self._project = deployment.project(
-            PROJECT + MORE_FORMATS if bucket is None else PROJECT.replace(', payload="n long")', ', format="delta", payload="n long")')
-        )
+        self._project = deployment.project(project_of(bucket))
         self._seed = seed
         self._say = say
         self._ledger = Ledger(deployment, self._tables)

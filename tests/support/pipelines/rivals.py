@@ -19,11 +19,11 @@ from statistics import median
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from headrace.pipeline.table_storage.object_folder import ObjectFolder
+from headrace.pipeline.table_storage.tables import Tables
 from support.ordering.feed import causal_feed
 from support.pipelines.kills import (
-    MORE_FORMATS,
     PHASES,
-    PROJECT,
     SCOPE,
     Family,
     Ledger,
@@ -31,6 +31,7 @@ from support.pipelines.kills import (
     Shape,
     judged,
     left_of,
+    project_of,
     scope_of,
     tables_of,
 )
@@ -38,6 +39,8 @@ from support.processes.deployment import Deployment, Process, until
 from support.processes.network import CALM, Network
 
 FAULTS: Final = ("long pause", "kill", "cut", "short pause", "lost answers", "clock")
+FAULTS_IN_BUCKET: Final = tuple(fault for fault in FAULTS if fault != "clock")
+"""A service refuses requests of a driver whose clock is wrong, and the driver ends."""
 LEASE_SECONDS: Final = 6.0
 
 _PHASE_SECONDS: Final = 8.0
@@ -86,12 +89,16 @@ class Rival:
 class Rivals:
     """The drivers of one deployment, and what happens to them. A context manager."""
 
-    def __init__(self, deployment: Deployment, count: int, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, deployment: Deployment, count: int, seed: int, say: Callable[[str], None], bucket: ObjectFolder | None = None
+    ) -> None:
         self._deployment = deployment
-        self._project = deployment.project(PROJECT + MORE_FORMATS)
+        self._tables: Tables = bucket or tables_of(deployment)
+        self._kinds = FAULTS if bucket is None else FAULTS_IN_BUCKET
+        self._project = deployment.project(project_of(bucket))
         self._chance = Random(seed)
         self._say = say
-        self._ledger = Ledger(deployment, tables_of(deployment))
+        self._ledger = Ledger(deployment, self._tables)
         self._exits = ExitStack()
         self._count = count
         self._seed = seed
@@ -129,7 +136,7 @@ class Rivals:
         """Let `faults` faults happen, each kind in turn in an order of the seed; each once the drivers have got on since the last one."""
         order: list[str] = []
         while sum(self.faults.values()) < faults and not over():
-            order = order or self._chance.sample(FAULTS, len(FAULTS))
+            order = order or self._chance.sample(self._kinds, len(self._kinds))
             self._befall(order.pop())
             before = self._progress()
             self._until(lambda before=before: over() or self._progress() != before, "the drivers get on")  # type: ignore[misc]
@@ -150,9 +157,9 @@ class Rivals:
         self._start(last)
         self._until(lambda: self._holder() is last, "the last driver has the scope", keep=False)
         assert last.process is not None
-        until(
-            lambda: not list((tables_of(self._deployment) / ".staging").glob("*/*/*")), "the last driver has removed the drafts of others"
-        )
+        if isinstance(self._tables, Path):
+            staging = self._tables / ".staging"
+            until(lambda: not list(staging.glob("*/*/*")), "the last driver has removed the drafts of others")
         assert last.process.stop() == 0, self._log(last.process)
 
     def told(self) -> dict[str, Any]:
@@ -281,7 +288,7 @@ class Rivals:
         home.mkdir(parents=True)
         rival.starts += 1
         environment = {"PYTHONPATH": str(self._clocks), "RIVAL_CLOCK": str(rival.clock)}
-        tables = tables_of(self._deployment)
+        tables = str(self._tables)
         rival.process = self._deployment.pipeline(self._project, environment=environment, home=home, tables=tables, api_url=rival.url)
 
     def _holder(self) -> Rival | None:
@@ -316,11 +323,20 @@ class _Undo:
         self.undo()
 
 
-def fight(folder: Path, shape: Shape, rivals: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Run rivals that compete for a scope during `shape.kills` faults, check the tables, and return the counts of faults."""
+def fight(
+    folder: Path, shape: Shape, rivals: int, seed: int, say: Callable[[str], None], bucket: ObjectFolder | None = None
+) -> dict[str, Any]:
+    """Run rivals that compete for a scope during `shape.kills` faults, check the tables, and return the counts of faults.
+
+    With a `bucket`, the tables are there, in Delta, and its connection is in the environment of this process.
+    """
     feed = causal_feed(shape.events, seed)
     say(f"{shape.events:,} events, {len(feed.arrivals):,} sent at first, {len(feed.late):,} later; {rivals} rivals, seed {seed}")
-    with Deployment(folder, lookback=shape.lookback) as deployment, Rivals(deployment, rivals, seed, say) as fighting:
+    with ExitStack() as exits:
+        deployment = exits.enter_context(Deployment(folder, lookback=shape.lookback))
+        if bucket is not None:
+            deployment.share_connection(bucket.connection)
+        fighting = exits.enter_context(Rivals(deployment, rivals, seed, say, bucket))
         with Sender(deployment, feed, shape.ahead, lambda: not fighting.calm) as sender:
 
             def over() -> bool:
@@ -334,4 +350,4 @@ def fight(folder: Path, shape: Shape, rivals: int, seed: int, say: Callable[[str
         happened = fighting.told()
     if fighting.takeovers:
         say(f"takeover: {median(held for held, _ in fighting.takeovers):.1f} s until the scope is held (median)")
-    return {"seed": seed, "events": shape.events, **happened, "marks": judged(folder / "tables", feed, told)}
+    return {"seed": seed, "events": shape.events, **happened, "marks": judged(bucket or folder / "tables", feed, told)}

@@ -37,6 +37,7 @@ SERVICES: Final[Mapping[str, Service]] = {
             "InvalidToken": _CREDENTIALS,
             "ExpiredToken": "The session token has expired. Store the connection again.",
             "NoSuchBucket": _BUCKET,
+            "RequestTimeTooSkewed": "Correct the clock of this machine.",
             "PermanentRedirect": _REGION,
             "AuthorizationHeaderMalformed": _REGION,
             "NotImplemented": _CONDITIONS,
@@ -48,7 +49,7 @@ SERVICES: Final[Mapping[str, Service]] = {
         _AZURE_RIGHTS,
         "ContainerNotFound",
         {
-            "AuthenticationFailed": _CREDENTIALS,
+            "AuthenticationFailed": f"{_CREDENTIALS} Is the clock of this machine right?",
             "InvalidAuthenticationInfo": _CREDENTIALS,
             "NoAuthenticationInformation": _CREDENTIALS,
             "AuthorizationFailure": f"{_CREDENTIALS} If they are right, the account's firewall may exclude this machine.",
