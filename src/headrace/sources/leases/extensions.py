@@ -38,13 +38,12 @@ class LeaseExtensions:
         while True:
             await asyncio.sleep(min(self._shortest / CHECKS_PER_LEASE, MAX_CHECK_SECONDS))
             due = self._leases.due(time.monotonic())
-            if due:
-                errors = await asyncio.gather(*(self._extend(batch) for batch in batches(due, self._service.max_messages)))
-                error = next((one for one in errors if one is not None), None)
-                if error is not None:
-                    self._problems[PROBLEM] = str(error)
-                else:
-                    self._problems.pop(PROBLEM, None)
+            errors = await asyncio.gather(*(self._extend(batch) for batch in batches(due, self._service.max_messages)))
+            error = next((one for one in errors if one is not None), None)
+            if error is not None:
+                self._problems[PROBLEM] = str(error)
+            else:  # also if nothing is due any more: the messages of an earlier error are answered
+                self._problems.pop(PROBLEM, None)
 
     async def release(self) -> None:
         """End the leases of all held messages, that of the first one of each group last. What fails ends by itself."""
