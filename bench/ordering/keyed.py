@@ -23,21 +23,23 @@ from headrace.pipeline.spark.session import open_session
 from headrace.pipeline.tables.delta.sink import DeltaSink
 
 KEYS: Final = 10_000_000
-EVENTS: Final = 20_000
+EVENTS: Final = (20_000, 100_000)
+"""The events of a batch: those of one second, and the most that a run has."""
 BATCHES: Final = 5
 FILE_ROWS: Final = 100_000
 COLUMNS: Final = pa.schema([("k", pa.int64()), ("spent", pa.int64())])
 
 
 def measure(keys: int = KEYS) -> dict[str, Any]:
-    """Return events per second for spread and for near keys."""
+    """Return events per second for spread and for near keys, and for batches of each size."""
     with TemporaryDirectory() as folder, open_session("bench", master="local[2]", work=Path(folder) / "spark", conf={}) as spark:
-        answer: dict[str, Any] = {"keys": keys, "events of a batch": EVENTS}
-        for name, width in (("spread", keys), ("near", 4 * EVENTS)):
-            tables = Path(folder) / name
-            _fill(tables / "spent", keys)
-            dice = random.Random(1)
-            answer[f"{name} keys"] = _compare(spark, tables, dice, range(keys - width + 1), width)
+        answer: dict[str, Any] = {"keys": keys}
+        for events in EVENTS:
+            for name, width in (("spread", keys), ("near", 4 * events)):
+                tables = Path(folder) / f"{name}-{events}"
+                _fill(tables / "spent", keys)
+                starts = range(keys - width + 1)
+                answer[f"{name} keys, {events:,} events"] = _compare(spark, tables, random.Random(1), starts, width, events)
         return answer
 
 
@@ -47,12 +49,12 @@ def _fill(folder: Path, keys: int) -> None:
         write_deltalake(folder, pa.table({"k": numbers, "spent": numbers % 100}, schema=COLUMNS), mode="append")
 
 
-def _compare(spark: SparkSession, tables: Path, dice: random.Random, starts: range, width: int) -> dict[str, Any]:
+def _compare(spark: SparkSession, tables: Path, dice: random.Random, starts: range, width: int, count: int) -> dict[str, Any]:
     sink = DeltaSink(tables, Origin("log", "bench", "first"))
     seconds, bare = [], []
     for batch in range(BATCHES):
         first = dice.choice(starts)
-        numbers = [first + dice.randrange(width) for _ in range(EVENTS)]
+        numbers = [first + dice.randrange(width) for _ in range(count)]
         events = spark.createDataFrame(pa.table({"k": numbers})).coalesce(1)
         begun = time.perf_counter()
         keys = events.distinct().toArrow()
@@ -65,9 +67,9 @@ def _compare(spark: SparkSession, tables: Path, dice: random.Random, starts: ran
         seconds.append(time.perf_counter() - begun)
         bare.append(_merge(tables / "spent", keys))
     return {
-        "events/s": round(EVENTS / median(seconds)),
+        "events/s": round(count / median(seconds)),
         "seconds of a batch": [round(each, 2) for each in seconds],
-        "bare merge, events/s": round(EVENTS / median(bare)),
+        "bare merge, events/s": round(count / median(bare)),
         "of the bare merge": round(median(bare) / median(seconds), 2),
     }
 
