@@ -61,11 +61,15 @@ SERVICES: Final[Mapping[str, Service]] = {
 }
 """The services, by the scheme of their locations."""
 
+_AUTHORITY: Final = "Add the authority of the server to the certificates of this machine, or set SSL_CERT_FILE."
 _AWAY: Final = "Is the service reachable? Are host and port of the connection right? Runs stay open meanwhile."
 _FROM_STORE: Final = re.compile(r"Error performing |Generic (S3|MicrosoftAzure) error|error sending request")
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS: Final = re.compile(r"status code:? (\d{3})")
+_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_CAUSE: Final = re.compile(r'(?:message|error): "([^"]+)"')
+"""The error of the system in the form for developers, of which the text says only that a request was not sent."""
 _DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|↳|\s+")
 _MAX_TEXT: Final = 300
 
@@ -96,9 +100,16 @@ def service_errors(scheme: str, what: str) -> Iterator[None]:
 
 
 def _described(service: Service, what: str, error: BaseException) -> PipelineError:
-    text = " ".join(_DECORATION.sub(" ", str(error).partition("Debug source")[0]).split())
+    short, _, debug = str(error).partition("Debug source")
+    text = " ".join(_DECORATION.sub(" ", short).split())
     code, message, status = (match[1] if (match := each.search(text)) else None for each in (_CODE, _MESSAGE, _STATUS))
-    reason = f"{message or status} ({code})" if code else text[:_MAX_TEXT]
+    certificate, cause = _CERTIFICATE.search(debug), _CAUSE.search(debug)
+    if certificate is not None:
+        return TablesRefused(f"{what}: the certificate of the server is not valid: {certificate[1]}.", hint=_AUTHORITY)
+    if code:
+        reason = f"{message or status} ({code})"
+    else:
+        reason = text[:_MAX_TEXT] if cause is None else f"{text[:_MAX_TEXT]}: {cause[1]}"
     hint = service.permanent.get(code or "") or service.permanent.get(status or "")
     if hint is None and status == "403":
         hint = f"Allow this user: {service.permissions}."
