@@ -106,10 +106,9 @@ def _described(service: Service, what: str, error: BaseException) -> PipelineErr
     certificate, cause = _CERTIFICATE.search(debug), _CAUSE.search(debug)
     if certificate is not None:
         return TablesRefused(f"{what}: the certificate of the server is not valid: {certificate[1]}.", hint=_AUTHORITY)
+    reason = text[:_MAX_TEXT] if cause is None else f"{text[:_MAX_TEXT]}: {cause[1]}"
     if code:
         reason = f"{message or status} ({code})"
-    else:
-        reason = text[:_MAX_TEXT] if cause is None else f"{text[:_MAX_TEXT]}: {cause[1]}"
     hint = service.permanent.get(code or "") or service.permanent.get(status or "")
     if hint is None and status == "403":
         hint = f"Allow this user: {service.permissions}."
