@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import quote_plus
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.pipeline.tables.column_types import type_name, unfit
 
 OTHER_PARTITIONS: Final = "Delete partition_by= or correct it, or give the pipeline another table; then redrive its dead letter."
+
+MAX_NAME_BYTES: Final = 255
+"""Maximum of the name of a file on common file systems."""
 
 
 def check_partition_columns(what: str, declared: Sequence[str], rows: pa.Schema) -> None:
@@ -38,3 +43,18 @@ def check_partitioning(what: str, declared: Sequence[str], known: Sequence[str])
     if declared and list(declared) != list(known):
         is_now = f"partitioned by {', '.join(known)}" if known else "not partitioned"
         raise unfit(what, f"it is {is_now}, and partition_by= declares {', '.join(declared)}", hint=OTHER_PARTITIONS)
+
+
+def check_folder_names(what: str, columns: Sequence[str], rows: pa.Table) -> None:
+    """Check that each text in the partition columns fits in the name of a folder, in which it is percent-encoded.
+
+    Raises:
+        TypeConflict: One does not.
+    """
+    for column in columns:
+        if column not in rows.column_names or not pa.types.is_string(rows.schema.field(column).type):
+            continue
+        for value in pc.unique(rows.column(column)).to_pylist():
+            if value is not None and len(f"{quote_plus(column)}={quote_plus(value, safe='')}") > MAX_NAME_BYTES:
+                reason = f"the column {column!r} partitions it, and its value {value[:40]!r} … is too long for the name of a folder"
+                raise unfit(what, reason, "Shorten it in the pipeline; then redrive its dead letter.")

@@ -60,5 +60,8 @@ class _DurableStream:
         self.closed = True
         self._stream.close()
         sync(self._path)
-        for folder in self._path.parents[:3]:  # data or metadata, the table, the tables
+        for folder in self._path.parents:  # those of partitions, data or metadata, the table, the tables
             sync_folder(folder)
+            if (folder / "metadata").is_dir():
+                sync_folder(folder.parent)
+                return

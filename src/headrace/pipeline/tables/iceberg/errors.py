@@ -36,7 +36,6 @@ _HINTS_OF_SYSTEM: Final = {
     errno.EACCES: _NO_RIGHTS,
     errno.EPERM: _NO_RIGHTS,
     errno.EROFS: _NO_RIGHTS,
-    errno.ENAMETOOLONG: "A value of a partition column is too long for the name of a folder. Shorten it in the pipeline.",
     errno.ENOENT: "A file is missing. Restore the folder of tables from a backup, or move it back: Iceberg has absolute paths.",
 }
 

@@ -120,10 +120,11 @@ def _compact(table: Table, at_least: int | None) -> Compaction | None:
 
 def _mergeable(tasks: Sequence[FileScanTask]) -> list[FileScanTask]:
     """Return the files of partitions with several of them, or with deleted rows, partition by partition."""
-    partitions: dict[str, list[FileScanTask]] = {}
+    partitions: dict[tuple[object, ...], list[FileScanTask]] = {}
     for task in tasks:
-        partitions.setdefault(f"{task.file.spec_id} {task.file.partition}", []).append(task)
-    return [task for name in sorted(partitions) for task in partitions[name] if len(partitions[name]) > 1 or task.delete_files]
+        values = task.file.partition
+        partitions.setdefault((task.file.spec_id, *(values[index] for index in range(len(values)))), []).append(task)
+    return [task for group in partitions.values() for task in group if len(group) > 1 or task.delete_files]
 
 
 @iceberg_errors("The table was not vacuumed")

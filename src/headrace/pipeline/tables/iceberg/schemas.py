@@ -49,6 +49,11 @@ def partitioned_schema(columns: pa.Schema, partition_by: Sequence[str]) -> tuple
     return schema, PartitionSpec(*fields)
 
 
+def is_local(table: Table) -> bool:
+    """Return whether the files of a table are in a file system."""
+    return table.location().startswith("file:")
+
+
 def partition_columns(table: Table) -> list[str]:
     """Return the columns that partition a table, or the transform of a column where it is not partitioned by its values."""
     names = [(table.schema().find_column_name(field.source_id) or "?", field.transform) for field in table.spec().fields]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -32,9 +32,9 @@ from headrace.pipeline.tables.iceberg.errors import iceberg_errors
 from headrace.pipeline.tables.iceberg.history import ROWS_KEY, changes_of, has_whole_history
 from headrace.pipeline.tables.iceberg.replacement import Replacement
 from headrace.pipeline.tables.iceberg.runs import PipelineRuns, StoredEntry
-from headrace.pipeline.tables.iceberg.schemas import iceberg_schema, partition_columns, required, table_schema
+from headrace.pipeline.tables.iceberg.schemas import iceberg_schema, is_local, partition_columns, required, table_schema
 from headrace.pipeline.tables.iceberg.transaction import OneAttempt, expire_old, removed_on_conflict, write_files
-from headrace.pipeline.tables.partitions import check_partition_columns, check_partitioning
+from headrace.pipeline.tables.partitions import check_folder_names, check_partition_columns, check_partitioning
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.table_runs import Compute
@@ -107,7 +107,7 @@ class IcebergSink:
                 if schema != known:
                     with transaction.update_schema() as update:
                         update.union_by_name(schema)
-                rows = _reader(source, schema, key.table)
+                rows = _reader(source, schema, key.table, partition_columns(table) if is_local(table) else [])
                 files = write_files(table.io, transaction.table_metadata, rows) if source.num_rows else []
                 with removed_on_conflict(table.io, CommitFailedException, files):
                     self._commit(transaction, key, attempt, source.num_rows, files, [])
@@ -239,9 +239,15 @@ class IcebergSink:
         return f"headrace.runs.{self._origin.key(pipeline)}"
 
 
-def _reader(source: Rows, schema: pa.Schema, table: str) -> pa.RecordBatchReader:
-    batches = (batch for part in source.parts(schema, table) for batch in part.to_batches())
-    return pa.RecordBatchReader.from_batches(schema, batches)
+def _reader(source: Rows, schema: pa.Schema, table: str, folders: Sequence[str]) -> pa.RecordBatchReader:
+    """Return the rows. Raises `TypeConflict` if a value of a column of `folders` is too long for the name of a folder."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in source.parts(schema, table):
+            check_folder_names(_what(table), folders, part)
+            yield from part.to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _what(name: str) -> str:
