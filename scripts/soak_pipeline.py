@@ -35,7 +35,8 @@ def main() -> int:
     options = _arguments()
     command = f"scripts/soak_pipeline.py --seed {options.seed} --events {options.events} --kills {options.kills}"
     command += f" --rivals {options.rivals}" if options.rivals else ""
-    command += " --power-cuts" if options.power_cuts else f" --bucket {options.bucket}" if options.bucket else ""
+    command += " --power-cuts" if options.power_cuts else ""
+    command += f" --bucket {options.bucket}" if options.bucket else ""
     if options.power_cuts and (lacking := missing()):
         print(f"error: --power-cuts is not possible: {lacking}.", file=sys.stderr)
         return 2
@@ -49,12 +50,12 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     shape = Shape(options.events, options.kills, ahead=max(1_000, min(50_000, options.events // 40)), lookback=options.lookback)
     try:
-        if options.rivals:
-            return _judge_rivals(options, fight(folder, shape, options.rivals, options.seed, say), folder)
         with (
             Volume(folder / "tables") if options.power_cuts else nullcontext() as volume,
             bucket_tables(options.bucket) if options.bucket else nullcontext() as bucket,
         ):
+            if options.rivals:
+                return _judge_rivals(options, fight(folder, shape, options.rivals, options.seed, say, bucket), folder)
             result = soak(folder, shape, options.seed, say, 60 * options.minutes, volume, bucket)
     except (AssertionError, OSError):
         traceback.print_exc()
@@ -103,8 +104,9 @@ def _arguments() -> argparse.Namespace:
         default=0,
         help="number of drivers that compete for the scope; --kills is then the number of faults (0: one driver)",
     )
-    parser.add_argument("--bucket", choices=tuple(SERVERS), help="keep the tables in a bucket; such a run cannot be continued")
-    parser.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument("--bucket", choices=tuple(SERVERS), help="keep the tables in a bucket; such a run cannot be continued")
+    places.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
     parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed of all random choices")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -19,7 +19,7 @@ from headrace.pipeline.runs.identity import Attempt, Origin, RunKey
 from headrace.pipeline.tables.contents import format_of
 from headrace.pipeline.tables.delta.sink import DeltaSink
 from headrace.pipeline.tables.iceberg.maintenance import opened
-from headrace.pipeline.tables.maintenance import compact
+from headrace.pipeline.tables.maintenance import compact, vacuum
 from headrace.pipeline.tables.parquet.sink import ParquetSink
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS
 from headrace.pipeline_declaration import TableFormat, TableOptions
@@ -139,6 +139,29 @@ def test_a_partitioned_table_has_a_folder_for_each_value_and_stores_a_run_once(s
     assert len(rows_of(tmp_path / "legs")) == 60
     DeltaSink(tmp_path, ORIGIN).store(RunKey("legs", "legs", 99_999), RUN, rows, 30)
     assert len(rows_of(tmp_path / "legs")) == 90, "a pipeline without partition_by= writes the table as it is"
+
+
+def test_any_text_is_the_value_of_a_partition(spark: SparkSession, tmp_path: Path) -> None:
+    values = ["a/b", "..", "a=b", "50%", "line\nend", "ü?#&", " ", "%2F", "null", "x" * 250, None]
+    rows = spark.createDataFrame(list(enumerate(values)), "id int, kind string")
+    sink = DeltaSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=("kind",))})
+    for batch in (0, 1):
+        assert sink.store(RunKey("legs", "legs", batch), RUN, rows, len(values)) == len(values)
+    compact(tmp_path, "legs")
+    vacuum(tmp_path, "legs", 0, dry_run=False)
+    table = DeltaTable(tmp_path / "legs")
+    assert len(table.file_uris()) == len(values)
+    stored = table.to_pyarrow_table().column("kind").to_pylist()
+    assert (len(stored), set(stored)) == (2 * len(values), set(values))
+
+
+@pytest.mark.parametrize("value", ["x" * 251, "ü" * 42, "/" * 84])
+def test_a_value_that_is_too_long_for_the_name_of_a_folder_is_refused(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    rows = spark.range(1).withColumn("kind", fn.lit(value))
+    sink = DeltaSink(tmp_path, ORIGIN, options={"legs": TableOptions(partition_by=("kind",))})
+    with pytest.raises(TypeConflict, match=r"'kind' partitions it, and its value .* is too long for the name of a folder"):
+        sink.store(PLACE, RUN, rows, 1)
+    assert sink.store(PLACE, RUN, rows.withColumn("kind", fn.lit(value[1:])), 1) == 1
 
 
 @pytest.mark.parametrize("size", [2, MAX_DRIVER_EVENTS + 1])

@@ -86,7 +86,12 @@ def require_server(name: str, installed: str | None = None, *, library: str | No
 
 def is_installed(path: str) -> bool:
     """Return whether `make setup-brokers` has installed a server."""
-    return (Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers")) / path).exists()
+    return installed(path).exists()
+
+
+def installed(path: str) -> Path:
+    """Return where `make setup-brokers` installs a server."""
+    return Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers")) / path
 
 
 def skip_or_fail(missing: str) -> None:

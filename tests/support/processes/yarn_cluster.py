@@ -21,7 +21,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from headrace.pipeline.spark.java import find_java
-from support.processes.broker_server import ROOT, require_server
+from support.processes.broker_server import installed, require_server
 from support.processes.spark_cluster import QUICK_JVM, SPARK, link_packages
 
 INSTALLED: Final = "hadoop-3.5.0/jars"
@@ -92,11 +92,10 @@ class Yarn:
         wrapper = self.folder / "java"
         wrapper.write_text(f'#!/bin/sh\nexec {" ".join(AS_OTHER_USER)} {find_java(self.folder) / "bin" / "java"} "$@"\n')
         wrapper.chmod(0o755)
-        jars = Path(os.environ.get("HEADRACE_BROKERS", ROOT / ".brokers")) / INSTALLED
         with (self.folder / "cluster.log").open("wb") as log:
             port, self._process = launch_gateway(
                 jarpath=str(next((SPARK / "jars").glob("py4j-*.jar"))),
-                classpath=f"{jars}/*:{SPARK / 'jars'}/*",
+                classpath=f"{installed(INSTALLED)}/*:{SPARK / 'jars'}/*",
                 javaopts=["-Xmx512m", *QUICK_JVM.split()],
                 java_path=str(wrapper),
                 die_on_exit=True,

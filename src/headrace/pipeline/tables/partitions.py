@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,16 +44,18 @@ def check_partitioning(what: str, declared: Sequence[str], known: Sequence[str])
         raise unfit(what, f"it is {is_now}, and partition_by= declares {', '.join(declared)}", hint=OTHER_PARTITIONS)
 
 
-def check_folder_names(what: str, columns: Sequence[str], rows: pa.Table) -> None:
-    """Check that each text in the partition columns fits in the name of a folder, in which it is percent-encoded.
+def check_folder_names(what: str, columns: Sequence[str], rows: pa.Table, folder_name: Callable[[str, str], str]) -> None:
+    """Check that the folder of each text in the partition columns has a name that a file system takes.
+
+    `folder_name` returns that of a column and its value, in which the format percent-encodes the value.
 
     Raises:
-        TypeConflict: One does not.
+        TypeConflict: One is too long.
     """
     for column in columns:
         if column not in rows.column_names or not pa.types.is_string(rows.schema.field(column).type):
             continue
         for value in pc.unique(rows.column(column)).to_pylist():
-            if value is not None and len(f"{quote_plus(column)}={quote_plus(value, safe='')}") > MAX_NAME_BYTES:
+            if value is not None and len(folder_name(column, value).encode()) > MAX_NAME_BYTES:
                 reason = f"the column {column!r} partitions it, and its value {value[:40]!r} … is too long for the name of a folder"
                 raise unfit(what, reason, "Shorten it in the pipeline; then redrive its dead letter.")

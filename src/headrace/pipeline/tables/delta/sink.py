@@ -7,14 +7,15 @@ or none.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Final, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +32,7 @@ from headrace.pipeline.tables.delta.bucket_tables import BucketDeltaTables
 from headrace.pipeline.tables.delta.local_tables import LocalDeltaTables
 from headrace.pipeline.tables.delta.log import commits, each, stored_rows
 from headrace.pipeline.tables.delta.merge import check_columns, merge, rows_of_keys
-from headrace.pipeline.tables.partitions import check_partition_columns, check_partitioning
+from headrace.pipeline.tables.partitions import check_folder_names, check_partition_columns, check_partitioning
 from headrace.pipeline.tables.rows import MAX_DRIVER_EVENTS, Rows, computed
 from headrace.pipeline.tables.sink import new_staging, no_fence
 from headrace.pipeline.tables.table_runs import Compute
@@ -118,8 +119,9 @@ class DeltaSink:
                 fields = pa.schema(table.schema().to_arrow())
                 never_null = [field.name for field in fields if not field.nullable]
                 schema = fitting(canonical(fields), source.schema, _what(key.table), key.table, never_null, evolve=evolve)
-                check_partitioning(_what(key.table), options.partition_by, table.metadata().partition_columns)
-                parts = _Batches(source, schema, key.table, table.metadata().partition_columns)
+                partition_by = table.metadata().partition_columns
+                check_partitioning(_what(key.table), options.partition_by, partition_by)
+                parts = _Batches(source, schema, key.table, partition_by, on_disk=isinstance(self._tables, Path))
                 try:
                     self._commit(
                         table,
@@ -248,7 +250,7 @@ class DeltaSink:
         raise PipelineError(
             f"The table {key.table!r} has later runs of {key.pipeline!r} than batch {key.batch}, whose history was deleted.",
             hint="Delta deletes history after 30 days (delta.logRetentionDuration). Reset the scope with: "
-            f"headrace scopes reset {quote(self._origin.scope)} --from SEQ (the first event that the table does not have).",
+            f"headrace scopes reset {shlex.quote(self._origin.scope)} --from SEQ (the first event that the table does not have).",
         )
 
     def _options_of(self, name: str) -> TableOptions:
@@ -261,11 +263,12 @@ class DeltaSink:
 class _Batches:
     """The rows as batches of one schema. `failure` is the original error, which Delta's writer replaces by its own."""
 
-    def __init__(self, source: Rows, schema: pa.Schema, table: str, partition_by: Sequence[str]) -> None:
+    def __init__(self, source: Rows, schema: pa.Schema, table: str, partition_by: Sequence[str], *, on_disk: bool) -> None:
         self._source = source
         self._schema = schema
         self._table = table
         self._texts = [name for name in partition_by if pa.types.is_string(schema.field(name).type)]
+        self._on_disk = on_disk
         self.failure: TypeConflict | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -278,12 +281,18 @@ class _Batches:
             raise
 
     def _check_texts(self, rows: pa.Table) -> None:
-        """Raise `TypeConflict` if a partition column has an empty text, which a Delta table would return as null."""
+        """Raise `TypeConflict` if a partition column has a text that is too long, or an empty one, which Delta would return as null."""
+        if self._on_disk:
+            check_folder_names(_what(self._table), self._texts, rows, _folder_name)
         for name in self._texts:
             if pc.any(pc.equal(rows.column(name), "")).as_py():
                 reason = f"the column {name!r} partitions it and has an empty text, which Delta stores as null"
                 hint = "Replace the empty text in the pipeline, for example by null; then redrive its dead letter."
                 raise unfit(_what(self._table), reason, hint)
+
+
+def _folder_name(column: str, value: str) -> str:
+    return f"{column}={quote(value, safe='')}"
 
 
 def _cleans_up(version: int) -> bool | None:

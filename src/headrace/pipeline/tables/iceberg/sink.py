@@ -16,6 +16,7 @@ from pathlib import Path
 from shlex import quote
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote_plus
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -244,10 +245,14 @@ def _reader(source: Rows, schema: pa.Schema, table: str, folders: Sequence[str])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for part in source.parts(schema, table):
-            check_folder_names(_what(table), folders, part)
+            check_folder_names(_what(table), folders, part, _folder_name)
             yield from part.to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _folder_name(column: str, value: str) -> str:
+    return f"{quote_plus(column)}={quote_plus(value, safe='')}"
 
 
 def _what(name: str) -> str:
