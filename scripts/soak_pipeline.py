@@ -104,9 +104,9 @@ def _arguments() -> argparse.Namespace:
         default=0,
         help="number of drivers that compete for the scope; --kills is then the number of faults (0: one driver)",
     )
-    places = parser.add_mutually_exclusive_group()
-    places.add_argument("--bucket", choices=tuple(SERVERS), help="keep the tables in a bucket; such a run cannot be continued")
-    places.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
+    tables = parser.add_mutually_exclusive_group()
+    tables.add_argument("--bucket", choices=tuple(SERVERS), help="keep the tables in a bucket; such a run cannot be continued")
+    tables.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
     parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed of all random choices")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
