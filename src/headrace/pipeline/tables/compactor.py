@@ -64,14 +64,12 @@ class TableCompactor:
             self._changed.notify_all()
 
     def _work(self) -> None:
-        while True:
+        while not self._stop.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._stop.is_set() or self._runs >= CHECK_RUNS, CHECK_SECONDS)
                 self._runs = 0
             for table, format in list(self._formats.items()):
-                if self._stop.is_set():
-                    return
-                if (self._tables / table).exists() and self._pause_until.get(table, 0.0) <= time.monotonic():
+                if not self._stop.is_set() and (self._tables / table).exists() and self._pause_until.get(table, 0.0) <= time.monotonic():
                     self._check(table, format)
 
     def _check(self, table: str, format: TableFormat) -> None:
