@@ -18,7 +18,7 @@ from support.processes.seeks import SeekScene
 from support.sources.kafka import KafkaTopic, MakeTopic
 from support.sources.reading import numbers
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kafka-seeks"), pytest.mark.timeout(300)]
 
 PROJECT = """
 from headrace import Kafka, Project

@@ -11,7 +11,7 @@ from support.processes.nats import NatsServer, Version, require, shared
 from support.sources.nats import MakeStream, NatsStream
 
 
-@pytest.fixture(params=get_args(Version))
+@pytest.fixture(params=[pytest.param(version, marks=pytest.mark.xdist_group(version)) for version in get_args(Version)])
 def version(request: pytest.FixtureRequest) -> Version:
     """Return the version of the server: of Go's module proxy, and of Debian's package."""
     chosen: Version = request.param

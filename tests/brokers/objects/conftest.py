@@ -16,7 +16,10 @@ from support.sources.objects import ObjectServer, TestBucket
 SHARED: dict[str, Callable[[], ObjectServer]] = {"s3": versitygw.shared, "gs": fake_gcs.shared, "az": azurite.shared}
 
 
-@pytest.fixture(params=list(SHARED))
+EACH_SERVER = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SHARED]
+
+
+@pytest.fixture(params=EACH_SERVER)
 def bucket(request: pytest.FixtureRequest) -> Iterator[TestBucket]:
     """Return a bucket of a shared server."""
     bucket = TestBucket(SHARED[request.param]())
@@ -24,7 +27,7 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[TestBucket]:
     bucket.close()
 
 
-@pytest.fixture(scope="module", params=list(SHARED))
+@pytest.fixture(scope="module", params=EACH_SERVER)
 def own_server(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
     """Return a server that the tests of a module may kill."""
     server: ObjectServer

@@ -13,16 +13,19 @@ from support.sources.objects import BucketBroker
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("objects-contract")]
 
 
+@pytest.mark.xdist_group("s3")
 class TestLinesOfObjects(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return BucketBroker(versitygw.shared())
 
 
+@pytest.mark.xdist_group("gs")
 class TestLinesOfObjectsOfGoogleCloudStorage(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return BucketBroker(fake_gcs.shared())
 
 
+@pytest.mark.xdist_group("az")
 class TestLinesOfObjectsOfAzure(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
         return BucketBroker(azurite.shared())

@@ -10,7 +10,7 @@ from headrace.testing import Broker, SourceContract
 from support.processes.rabbitmq import shared
 from support.sources.rabbitmq import ClassicQueueBroker, QuorumQueueBroker, StreamsBroker
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq")]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("rabbitmq-contract")]
 
 
 class TestClassicQueue(SourceContract):

@@ -38,16 +38,20 @@ async def recovered(stream: RabbitStream) -> None:
 
 
 async def read_to_end(stream: RabbitStream, last: int) -> list[int]:
-    """Read and advance up to a number, over openings that fail."""
+    """Read and advance up to a number, over openings that fail. A message whose advance failed may be delivered again."""
     seen: list[int] = []
+    failed: list[int] = []
     async with asyncio.timeout(PATIENCE):
         while not seen or seen[-1] != last:
             with suppress(StreamError):
                 async with reading(stream.reader()) as opened:
                     while not seen or seen[-1] != last:
                         items = await opened.take(1)
-                        seen += numbers_of(items)
+                        if numbers_of(items) != failed:
+                            seen += numbers_of(items)
+                        failed = numbers_of(items)
                         await opened.advance(items)
+                        failed = []
     return seen
 
 
