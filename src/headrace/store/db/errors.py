@@ -41,8 +41,8 @@ def display_name(url: URL) -> str:
     """Return the database's display name: a file's path, or the URL without password and parameters."""
     if url.get_backend_name() == "sqlite":
         return url.database or "in memory"
-    translate_errors = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
-    return translate_errors.render_as_string()
+    public = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
+    return public.render_as_string()
 
 
 def explain(error: DBAPIError, url: URL) -> HeadraceError | None:
@@ -74,7 +74,7 @@ def _by_sqlite(error: sqlite3.Error, where: str) -> HeadraceError | None:
 
 def _by_postgresql(state: str, where: str) -> HeadraceError | None:
     if state in _AWAY or state.startswith("08"):
-        return StorageBusy(f"The database {where} does not respond.", hint=_BACK)
+        return StorageBusy(f"The database {where} does not answer.", hint=_BACK)
     if state == "55P03":
         return StorageBusy(f"Another api holds the database {where}.", hint="Is one migrating it, or stuck? See pg_stat_activity there.")
     if state in _TAKES_NO_MORE:
