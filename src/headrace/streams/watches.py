@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from headrace.core.matching.envelope import Envelope
 from headrace.core.matching.paths import METADATA, METADATA_FIELD
-from headrace.core.matching.patterns import MatchIndex
+from headrace.core.matching.patterns.match_index import MatchIndex
 from headrace.core.values.limits import has_non_finite
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
@@ -67,11 +67,12 @@ class WatchSet:
 
     def add(self, trigger_id: int, trigger: WatchTrigger) -> None:
         """Add a new trigger."""
-        pattern = trigger.match
-        if trigger.envelope.reads_metadata or (pattern is not None and METADATA in pattern):
+        pattern = trigger.pattern
+        if pattern is not None and pattern.has_field(METADATA):
+            pattern = pattern.with_field_renamed(METADATA, METADATA_FIELD)
             self._metadata_readers.add(trigger_id)
-        if pattern is not None and METADATA in pattern:
-            pattern = {METADATA_FIELD if name == METADATA else name: values for name, values in pattern.items()}
+        elif trigger.envelope.reads_metadata:
+            self._metadata_readers.add(trigger_id)
         self._index.add(pattern, trigger_id)
         self._triggers[trigger_id] = trigger
         self.envelopes[trigger_id] = trigger.envelope

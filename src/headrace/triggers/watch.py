@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 
 from headrace.core.matching.envelope import Envelope, EventPaths
 from headrace.core.matching.paths import JsonPath
-from headrace.core.matching.patterns import leaves
+from headrace.core.matching.patterns.parser import parse_pattern
 from headrace.core.values.text import describe_value
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
@@ -36,8 +36,7 @@ class WatchTrigger(BaseEventTrigger):
         super().__init__()
         self.upstream = upstream if isinstance(upstream, Upstream) else described_upstream(upstream)
         self.match = match
-        if match is not None:
-            leaves(match)
+        self.pattern = None if match is None else parse_pattern(match)
         self._paths = {name: path for name, path in paths.items() if path is not None}
         self.envelope = Envelope(
             source=_path_or_text("source", paths.get("source"), lambda: self.upstream.source),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.core.matching.patterns import MatchIndex
+from headrace.core.matching.patterns.match_index import MatchIndex
 from headrace.demo.project_file import install_project
 from headrace.project import load_project
 from headrace.triggers.watch import WatchTrigger
@@ -25,7 +25,7 @@ def test_each_departure_matches_one_airline_and_some_match_a_destination(tmp_pat
     index = MatchIndex()
     for number, trigger in enumerate(triggers.values()):
         assert isinstance(trigger, WatchTrigger)
-        index.add(trigger.match, number)
+        index.add(trigger.pattern, number)
     counts = set()
     for leg in january()[::10]:
         matched = [names[number] for number in index.matches({"carrier": leg.carrier, "dest": leg.dest})]

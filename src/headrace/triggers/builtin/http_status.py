@@ -11,7 +11,8 @@ import httpx
 import msgspec
 import structlog
 
-from headrace.core.matching.patterns import MatchIndex
+from headrace.core.matching.patterns.match_index import MatchIndex
+from headrace.core.matching.patterns.parser import parse_pattern
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseTrigger
 from headrace.triggers.event import RunFailed, TriggerEvent
@@ -57,8 +58,8 @@ class HttpStatusTrigger(BaseTrigger):
         self.timeout = timeout
         self.headers = dict(headers or {})
         self.connection = connection
-        self._done = _index(match)
-        self._failed = _index(fail)
+        self._done = _index(match, "match=")
+        self._failed = _index(fail, "fail=")
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the keyword arguments."""
@@ -136,9 +137,9 @@ def _is_same_origin(first: httpx.URL, second: httpx.URL) -> bool:
     return origins[0] == origins[1] or origins == [("http", first.host, 80), ("https", first.host, 443)]
 
 
-def _index(pattern: Mapping[str, Any] | None) -> MatchIndex | None:
+def _index(pattern: Mapping[str, Any] | None, argument: str) -> MatchIndex | None:
     if pattern is None:
         return None
     index = MatchIndex()
-    index.add(pattern, 0)
+    index.add(parse_pattern(pattern, argument), 0)
     return index

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.ledger.subscribers import SubscriberRegistry
-from headrace.core.matching.patterns import MatchIndex
+from headrace.core.matching.patterns.match_index import MatchIndex
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.sources.memory.upstream import Memory
 from headrace.streams.manager import SharedStreamManager
