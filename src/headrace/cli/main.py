@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from headrace.cli.commands import db, getting_started, processes, replay, secrets, send, tables, tokens, webhooks
+from headrace.cli.commands import db, getting_started, match, processes, replay, secrets, send, tables, tokens, webhooks
 from headrace.cli.commands.inspect import (
     adopt,
     audit,
@@ -54,6 +54,7 @@ for commands in (
     tables,
     logs,
     send,
+    match,
     replay,
     audit,
     dead_letters,
