@@ -54,12 +54,13 @@ async def test_units_are_handed_over_between_triggerers_over_http(api: Api) -> N
         assert len((await load_triggers(first, 10)).leases) == 2
         await second.register(registration())
         assert (await load_triggers(second, 10)).leases == []
-        given = (await load_triggers(first, 10)).revoked
-        assert (await first.heartbeat(Heartbeat())).revoked == given
+        revoked = (await load_triggers(first, 10)).revoked
+        (given,) = revoked
+        assert (await first.heartbeat(Heartbeat())).revoked == revoked == {given: 1}
         assert (await load_triggers(second, 10)).leases == []
-        await clean_up_triggers(first, dict.fromkeys(given, 1))
-        assert [lease.trigger_id for lease in (await load_triggers(second, 10)).leases] == given
-        verdict = await report_failure(second, given[0], TriggerFailure(epoch=2, number=1, type="ValueError", message="no"))
+        await clean_up_triggers(first, revoked)
+        assert [lease.trigger_id for lease in (await load_triggers(second, 10)).leases] == [given]
+        verdict = await report_failure(second, given, TriggerFailure(epoch=2, number=1, type="ValueError", message="no"))
         assert (verdict.decision, verdict.restarts) == ("restart", 1)
     shown = TriggererList.model_validate_json(api.ask("GET", "/api/v1/triggerers").content).triggerers
     assert [(one.id, one.held, one.capacity, one.version, one.queues) for one in shown] == [
@@ -139,7 +140,7 @@ def test_two_api_servers_lease_each_stream_to_one_job(tmp_path: Path) -> None:
             for _ in range(15):
                 answer = store.triggers.load(job_id, LoadTriggers(capacity=100))
                 if answer.revoked:
-                    store.triggers.cleanup(job_id, CleanupTriggers(trigger_ids=answer.revoked))
+                    store.triggers.cleanup(job_id, CleanupTriggers(trigger_ids=list(answer.revoked)))
                 store.jobs.heartbeat(job_id, Heartbeat())
             return {lease.trigger_id for lease in store.triggers.load(job_id, LoadTriggers(capacity=100)).leases}
 

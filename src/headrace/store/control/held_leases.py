@@ -73,7 +73,7 @@ class HeldLeases:
             return last.answer
         previous_leases = {} if last is None else {(lease.trigger_id, lease.epoch): lease for lease in last.answer.leases}
         listed = sorted(states.items())
-        held = [previous_leases.get((one, state >> 1)) or _lease(one, state) for one, state in listed if state > 1]
+        held = [previous_leases.get((one, state >> 1)) or _lease(one, state) for one, state in listed if state > 0]
         answer = TriggersLoaded.model_construct(leases=held, revoked=_revoked(listed))
         with self._lock:
             _remember(self._whole, job_id, _Whole(states, answer))
@@ -123,7 +123,7 @@ def _remember(of_jobs: dict[int, T], job_id: int, what: T) -> None:
 
 
 def _answer(changed: Mapping[int, int], removed: Iterable[int], *, revision: str, whole: bool, more: bool) -> TriggersLoaded:
-    held = [_lease(one, state) for one, state in changed.items() if state > 1]
+    held = [_lease(one, state) for one, state in changed.items() if state > 0]
     return TriggersLoaded.model_construct(
         leases=held, revoked=_revoked(changed.items()), removed=list(removed), revision=revision, whole=whole, more=more
     )
@@ -133,5 +133,5 @@ def _lease(trigger_id: int, state: int) -> Lease:
     return Lease(trigger_id=trigger_id, epoch=state >> 1)  # half the time of `model_construct`
 
 
-def _revoked(states: Iterable[tuple[int, int]]) -> list[int]:
-    return [one for one, state in states if state & 1]
+def _revoked(states: Iterable[tuple[int, int]]) -> dict[int, int]:
+    return {one: -state if state < 0 else state >> 1 for one, state in states if state < 0 or state & 1}

@@ -132,7 +132,7 @@ class Jobs:
                 self._balancer.step(job_id, project, None)
             return self._held_leases.all(job_id)
         if project is not None and not self._balancer.step(job_id, project, MAX_BALANCING_SECONDS):
-            return TriggersLoaded(leases=[], revoked=[], whole=False, revision=request.since, more=True)
+            return TriggersLoaded(leases=[], revoked={}, whole=False, revision=request.since, more=True)
         return self._held_leases.changes(job_id, request.since)
 
     def _take(self, connection: Connection, job_id: int, request: LoadTriggers) -> str | None:
@@ -156,7 +156,7 @@ class Jobs:
         save_reports(connection, job_id, beat.streams, self._database.now())
         self.sweep(connection)
         backlogs = leases.backlogs(connection, job_id)
-        return HeartbeatAnswer.model_construct(desired_state=job.desired_state, leases=[], revoked=[], backlogs=backlogs)
+        return HeartbeatAnswer.model_construct(desired_state=job.desired_state, leases=[], revoked={}, backlogs=backlogs)
 
     def _release_swept(self) -> None:
         """Free the remaining leases of the jobs that the last sweep ended."""

@@ -69,7 +69,7 @@ def version(connection: Connection) -> tuple[object, ...]:
 def held(connection: Connection, job_id: int) -> dict[int, int]:
     """Return the triggers that the job holds or must still release.
 
-    Each maps to twice its epoch (0 if it is not held), plus 1 if it is revoked.
+    Each maps to twice its epoch, plus 1 if it is revoked, or to its negative epoch if it is revoked and not held.
     """
     revoked = case((triggers.c.revoked_job_id == job_id, 1), else_=0)
     mine = select(triggers.c.id, 2 * triggers.c.epoch + revoked).where(triggers.c.job_id == job_id)
@@ -77,8 +77,8 @@ def held(connection: Connection, job_id: int) -> dict[int, int]:
     for part in driver_rows(connection, mine, BATCH_ROWS):
         states.update(part)
     leaving = triggers.c.revoked_job_id == job_id
-    lost = select(triggers.c.id).where(leaving, triggers.c.job_id.is_(None) | (triggers.c.job_id != job_id))
-    return states | dict.fromkeys(connection.execute(lost).scalars(), 1)
+    lost = select(triggers.c.id, triggers.c.epoch).where(leaving, triggers.c.job_id.is_(None) | (triggers.c.job_id != job_id))
+    return states | {row.id: -row.epoch for row in connection.execute(lost)}
 
 
 def backlogs(connection: Connection, job_id: int) -> dict[int, int]:

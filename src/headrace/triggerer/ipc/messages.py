@@ -98,13 +98,13 @@ class RunTriggers(_Frame):
     """Supervisor: start or restart the triggers in `epochs`, and stop those in `released`. All others continue.
 
     `workloads` has the workloads of the triggers to start, in pages. Triggers in `cleanup` must be confirmed as
-    stopped. `backlogs` has the triggers whose backlog is not empty. No task run waits for the triggers in `dropped`.
+    stopped up to these epochs. `backlogs` has the triggers whose backlog is not empty. No task run waits for the triggers in `dropped`.
     """
 
     epochs: dict[int, int] = {}
     released: list[int] = []
     workloads: list[bytes] = []
-    cleanup: list[int] = []
+    cleanup: dict[int, int] = {}
     backlogs: dict[int, int] = {}
     dropped: list[int] = []
 

@@ -51,7 +51,7 @@ def merge(older: RunTriggers, newer: RunTriggers) -> RunTriggers:
         released=[one for one in dict.fromkeys([*older.released, *newer.released]) if one not in epochs],
         workloads=[*older.workloads, *newer.workloads],
         # A trigger that is leased again must not be confirmed as stopped: that would release its new lease.
-        cleanup=[one for one in dict.fromkeys([*older.cleanup, *newer.cleanup]) if one not in epochs],
+        cleanup={one: epoch for one, epoch in (older.cleanup | newer.cleanup).items() if one not in epochs},
         backlogs={**older.backlogs, **newer.backlogs},
         dropped=list(dict.fromkeys([*older.dropped, *newer.dropped])),
     )

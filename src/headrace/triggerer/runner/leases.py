@@ -43,6 +43,14 @@ class Leases:
         """
         return {one: self._last.get(one, 0) for one in trigger_ids}
 
+    def stopped(self, released: Iterable[int], cleanup: Mapping[int, int]) -> dict[int, int]:
+        """Return the epochs up to which triggers have stopped: those in `released`, and those that the API requests in `cleanup`.
+
+        A lease in `cleanup` may have been revoked before it started here.
+        """
+        stopped = self.epochs(released)
+        return stopped | {one: max(epoch, stopped.get(one, 0)) for one, epoch in cleanup.items()}
+
     def epoch(self, trigger_id: int) -> int:
         """Return the epoch of one trigger, with the rules of `epochs`."""
         return self._last.get(trigger_id, 0)

@@ -120,7 +120,7 @@ class RunnerMain:
         if released:
             self._log.info("stopping released triggers", triggers=len(released))
             await self._quiesce_within(_HANDOVER_SECONDS, runner, released)
-        stopped = leases.epochs([*released, *(one for one in leased.cleanup if one not in released)])
+        stopped = leases.stopped(released, leased.cleanup)
         if stop:
             await runner.stop(stop, again=start, dropped=leased.dropped)
         with gc_frozen(len(start)):

@@ -23,8 +23,8 @@ class HeldLeases:
 
     def __init__(self) -> None:
         self.revision = ""
-        self.revoked: dict[int, None] = {}
-        """The triggers to release."""
+        self.revoked: dict[int, int] = {}
+        """The triggers to release, with their last epochs. The job may never have received a lease of them."""
         self._leases: dict[int, int] = {}
         self._touched: set[int] = set()
 
@@ -40,7 +40,7 @@ class HeldLeases:
             self._leases.pop(one, None)
             self.revoked.pop(one, None)
         self._leases.update((lease.trigger_id, lease.epoch) for lease in loaded.leases)
-        self.revoked.update(dict.fromkeys(loaded.revoked))
+        self.revoked.update(loaded.revoked)
         self._touched.update(changed)
 
     def due(self, running: Mapping[int, int]) -> Due:

@@ -215,7 +215,7 @@ class RunnerSession:
             self._running.pop(one, None)
         self.epochs.update(started)
         self._leases.done(again=missing)
-        revoked = list(self._leases.revoked)
+        revoked = dict(self._leases.revoked)
         self._log.info("leases changed", triggers=len(self.epochs), new=len(started), revoked=len(revoked))
         await self._runner.link.send(RunTriggers(started, released, [], revoked, {}, self._leases.dropped()))
 

@@ -91,7 +91,7 @@ class HeartbeatAnswer(WireModel):
 
     desired_state: DesiredState
     leases: list[Lease]
-    revoked: list[int] = []
+    revoked: dict[int, int] = {}
     backlogs: dict[int, int] = {}
     token: str | None = Field(default=None, repr=False)
 

@@ -90,13 +90,14 @@ class LoadTriggers(WireModel):
 
 
 class TriggersLoaded(WireModel):
-    """All leases that the job holds now, and the ids of the triggers that it must release.
+    """All leases that the job holds now, and the triggers that it must release, with the last epoch of each.
 
     Run the triggers that are held and not `revoked`. A trigger in both lists moves to another job: its events are still stored under the
     same epoch until the job sends `CleanupTriggers`, and no other job gets it before. A trigger only in `revoked` was changed or removed:
     its results so far may still be stored, and the job sends `CleanupTriggers` for it too. Revoked triggers of one stream are released
-    together, in this order: stop reading, store the results, advance what is confirmed, clean up. A trigger that is held at a new epoch is
-    not in `revoked`: restart it without a cleanup.
+    together, in this order: stop reading, store the results, advance what is confirmed, clean up. `CleanupTriggers` names the epochs that
+    `revoked` names: the job may never have received a lease that it must release. A trigger that is held at a new epoch is not in
+    `revoked`: restart it without a cleanup.
 
     If the call named a revision, the lists have only triggers that differ from it. An entry replaces all earlier entries of its trigger,
     and `removed` triggers are in neither list any more. `whole` means that the revision was unknown: discard the earlier entries. `more`
@@ -106,7 +107,7 @@ class TriggersLoaded(WireModel):
     """
 
     leases: list[Lease]
-    revoked: list[int]
+    revoked: dict[int, int]
     removed: list[int] = []
     revision: str = ""
     whole: bool = True

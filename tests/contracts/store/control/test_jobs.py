@@ -155,7 +155,7 @@ def test_an_undeclared_trigger_is_revoked_and_keeps_its_row(store: Store) -> Non
     owner = holder(store, "first", "second")
     assert store.projects.declare(owner.job_id, "flights", declaration("second")).triggers == {"second": 2}
     answer = store.triggers.load(owner.job_id, LoadTriggers(capacity=9))
-    assert answer.revoked == [1]
+    assert answer.revoked == {1: 1}
     assert [lease.trigger_id for lease in answer.leases] == [2]
     assert trigger_states(store) == {"first": "removed", "second": "running"}
     assert store.projects.declare(owner.job_id, "flights", declaration("first", "second")).triggers == {"first": 1, "second": 2}

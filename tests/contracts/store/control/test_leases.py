@@ -89,14 +89,14 @@ def test_a_revoked_trigger_stays_with_its_job_until_the_cleanup(store: Store) ->
     second.load()
     answer = load(store, first.job_id)
     (given,) = answer.revoked
-    assert store.jobs.heartbeat(first.job_id, NOTHING).revoked == [given]
+    assert store.jobs.heartbeat(first.job_id, NOTHING).revoked == {given: 1}
     assert second.load() == {}
     assert first.append(event("a", given)) == ["stored"], "it still holds it"
     clean(store, first.job_id, given)
     assert first.append(event("b", given)) == ["fenced"]
     assert second.load() == {given: 2}
     assert second.append(event("b", given)) == ["stored"]
-    assert load(store, first.job_id).revoked == []
+    assert load(store, first.job_id).revoked == {}
 
 
 def test_a_hand_over_ends_when_the_old_job_does(store: Store) -> None:

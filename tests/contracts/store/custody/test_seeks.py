@@ -166,7 +166,7 @@ def test_a_lane_that_was_not_begun_is_not_finished(store: Store, owner: Holder) 
 
 def test_a_plan_is_planned_once_and_releases_the_stream(store: Store, owner: Holder) -> None:
     first = plan(store, "0" * 16, a=500)
-    assert store.triggers.load(owner.job_id, LoadTriggers(capacity=100)).revoked == [1]
+    assert store.triggers.load(owner.job_id, LoadTriggers(capacity=100)).revoked == {1: 1}
     store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=[1]))
     assert owner.load() == {1: 2}, "the same triggerer may open it"
     begin(owner, first, a=(10, 500))

@@ -148,7 +148,7 @@ def test_the_next_holder_inherits_the_wait_and_the_parked_state(owner: Holder, c
 def test_a_parked_trigger_stays_leased_and_parked_after_a_late_event(owner: Holder) -> None:
     park(owner)
     assert owner.load() == {1: 1, 2: 1}
-    assert owner.store.triggers.load(owner.job_id, _all()).revoked == []
+    assert owner.store.triggers.load(owner.job_id, _all()).revoked == {}
     assert owner.append(event("late", 1)) == ["stored"]
     assert detail_of(owner).state == "parked"
 
@@ -157,8 +157,8 @@ def test_a_stream_with_only_parked_triggers_is_released_and_not_acquired(owner: 
     park(owner)
     park(owner, 2)
     answer = owner.store.triggers.load(owner.job_id, _all())
-    assert answer.revoked == [1, 2]
-    owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=answer.revoked, epochs=owner.epochs))
+    assert list(answer.revoked) == [1, 2]
+    owner.store.triggers.cleanup(owner.job_id, CleanupTriggers(trigger_ids=list(answer.revoked), epochs=owner.epochs))
     assert owner.load() == {}
     assert detail_of(owner).state == "parked"
     assert detail_of(owner).unserved is None

@@ -40,7 +40,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(
         CallFailed, ids, st.text(), st.text(), st.none() | st.text(), st.none() | ids, st.none() | st.text(), st.none() | st.just(1.5)
     ),
-    st.builds(RunTriggers, st.dictionaries(ids, ids), st.lists(ids), st.lists(st.binary()), st.lists(ids), st.dictionaries(ids, ids)),
+    st.builds(RunTriggers, st.dictionaries(ids, ids), st.lists(ids), st.lists(st.binary()), st.dictionaries(ids, ids), st.dictionaries(ids, ids)),
     st.builds(Drain, st.floats(min_value=0, max_value=1e6)),
 )
 

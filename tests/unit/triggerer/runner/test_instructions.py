@@ -12,14 +12,14 @@ from headrace.triggerer.runner.leases import Leases
 async def test_waiting_instructions_are_merged() -> None:
     instructions = Instructions()
     instructions.put(Workload(b"one"))
-    instructions.put(RunTriggers({1: 1, 2: 1, 4: 1}, [7], [], [7], {1: 5}, [7]))
+    instructions.put(RunTriggers({1: 1, 2: 1, 4: 1}, [7], [], {7: 3}, {1: 5}, [7]))
     instructions.put(Workload(b"two"))
     instructions.put(Workload(b"three"))
-    instructions.put(RunTriggers({2: 2, 3: 1}, [1], [], [1, 8], {2: 6}, [8]))
+    instructions.put(RunTriggers({2: 2, 3: 1}, [1], [], {1: 1, 8: 2}, {2: 6}, [8]))
     instructions.put(Workload(b"four"))
     instructions.put(RunTriggers({7: 4}))
     instructions.put(Workload(b"of the next"))
-    merged = RunTriggers({2: 2, 4: 1, 3: 1, 7: 4}, [1], [b"one", b"two", b"three", b"four"], [1, 8], {1: 5, 2: 6}, [7, 8])
+    merged = RunTriggers({2: 2, 4: 1, 3: 1, 7: 4}, [1], [b"one", b"two", b"three", b"four"], {1: 1, 8: 2}, {1: 5, 2: 6}, [7, 8])
     assert await instructions.get() == merged
     waiting = asyncio.create_task(instructions.get())
     await asyncio.sleep(0)

@@ -68,7 +68,7 @@ class Supervisor:
             gone = [one for one in self._known if one not in epochs]
             self._known = set(epochs)
             pages = [(await self._client.workloads(new)).content] if new else []
-            await self._link.send(RunTriggers(epochs, gone, pages, loaded.revoked, {}, loaded.revoked))
+            await self._link.send(RunTriggers(epochs, gone, pages, loaded.revoked, {}, list(loaded.revoked)))
             await asyncio.sleep(0.02)
 
 
