@@ -31,6 +31,7 @@ from support.processes.ports import free_port
 from support.processes.postgres import Postgres
 
 TICK: Final = 0.05
+LOG_LINES: Final = 30
 FAKETIME: Final = "libfaketimeMT.so.1"
 
 
@@ -146,6 +147,11 @@ class Fleet:
                 for pid in (*runners(member), member.process.pid):
                     send(pid, signal.SIGCONT)
                     send(pid, signal.SIGABRT)
+
+    def log_tails(self) -> dict[str, str]:
+        """Return the last lines of each triggerer's log: CI shows the output of a test, and not its folder."""
+        logs = {name: self.folder / f"{name}.log" for name in self.members if name.startswith("triggerer")}
+        return {name: "\n".join(path.read_text(errors="replace").splitlines()[-LOG_LINES:]) for name, path in logs.items() if path.exists()}
 
     def _all_answer(self) -> bool:
         self.keep()

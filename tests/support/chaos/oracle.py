@@ -82,7 +82,8 @@ class Oracle:
         wanted = {name: len(numbers) for name, numbers in self.load.expected().items()}
         limit = time.monotonic() + patience
         while (missing := self._missing(wanted)) is not None:
-            assert time.monotonic() < limit, f"waited {patience:g} s in vain: {missing}"
+            if time.monotonic() > limit:
+                raise AssertionError(f"waited {patience:g} s in vain: {missing}, streams {self._streams()}")
             keep()
             time.sleep(0.5)
 
@@ -127,9 +128,16 @@ class Oracle:
         ((backlog,),) = self.rows("SELECT coalesce(sum(backlog), 0) FROM triggers WHERE state <> 'removed'")
         if not behind and not left and not backlog:
             return None
-        held = self.rows("SELECT job_id, state, count(*) FROM triggers GROUP BY job_id, state ORDER BY 1, 2")
+        lease = "stream, job_id, revoked_job_id, epoch, state"
+        held = self.rows(f"SELECT {lease}, count(*) FROM triggers GROUP BY {lease}")
         jobs = self.rows("SELECT id, state, desired_state FROM jobs WHERE state = 'running'")
         return f"{len(behind)} behind {dict(list(behind.items())[:10])}, left {left}, backlog {backlog}, held {held}, jobs {jobs}"
+
+    def _streams(self) -> list[dict[str, Any]]:
+        """Return what the api reports of each stream, without what is 0 or empty."""
+        with AdminClient(self.urls[-1], timeout=60) as client:
+            streams = client.get(calls.LIST_STREAMS)["streams"]
+        return [{name: value for name, value in one.items() if value} for one in streams]
 
     def _log(self, expected: Mapping[str, list[int]]) -> int:
         """Every message is in the log once for what was declared on its stream, and once for each that made an event of it; in order."""

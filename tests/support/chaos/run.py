@@ -28,6 +28,8 @@ def chaos(folder: Path, shape: Shape, seed: int, say: Callable[[str], None]) -> 
             took = time.monotonic() - began
             figures = oracle.judge()
         except AssertionError:
+            for name, lines in fleet.log_tails().items():
+                say(f"the last lines of {name}:\n{lines}")
             fleet.keep_evidence()
             oracle.keep_evidence()
             raise
