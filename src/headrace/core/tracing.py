@@ -12,9 +12,13 @@ from headrace.core.identity import event_key
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
+TRACEPARENT: Final = "traceparent"
+"""The field of a raw event, and the header, that has its trace."""
+
+
 def traceparent_in(value: object) -> str | None:
     """Return the W3C `traceparent` at the top level of a raw event, as in CloudEvents, or None if it has no valid one."""
-    traceparent = value.get("traceparent") if isinstance(value, dict) else None
+    traceparent = value.get(TRACEPARENT) if isinstance(value, dict) else None
     return traceparent if isinstance(traceparent, str) and _TRACEPARENT.fullmatch(traceparent) else None
 
 

@@ -20,7 +20,8 @@ class Origin(NamedTuple):
 class Matched(NamedTuple):
     """One raw event that matches watches with the same envelope, owed until `confirm_persisted([seq])`.
 
-    `message_id` is the id that the message has at each delivery, or None, here and below. With `assigned`, the stream has assigned the
+    `value` has at least the fields that the stream's watches read. `message_id` is the id that the message has at each delivery, or None,
+    here and below. With `assigned`, the stream has assigned the
     position since the upstream has none, so it differs at the next delivery.
     """
 

@@ -12,6 +12,8 @@ from msgspec import Struct
 from headrace.core.matching.envelope import Envelope
 from headrace.core.matching.paths import METADATA, METADATA_FIELD
 from headrace.core.matching.patterns.match_index import MatchIndex
+from headrace.core.matching.projection import Projection
+from headrace.core.tracing import TRACEPARENT
 from headrace.core.values.limits import has_non_finite
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
@@ -22,7 +24,10 @@ from headrace.triggers.watch import WatchTrigger
 
 
 class MatchResult(Struct, eq=False):
-    """The watches that match a raw event, by envelope, or the reason in `malformed` why it is unreadable (then `groups` is empty)."""
+    """The watches that match a raw event, by envelope, or the reason in `malformed` why it is unreadable (then `groups` is empty).
+
+    `value` has at least the fields that the watches read.
+    """
 
     raw: RawEvent
     value: Any
@@ -43,6 +48,8 @@ class WatchSet:
     def __init__(self, triggers: Mapping[int, WatchTrigger]) -> None:
         self._triggers: dict[int, WatchTrigger] = {}
         self._index = MatchIndex()
+        self._projection = Projection()
+        self._projection.add((TRACEPARENT,))
         self.envelopes: dict[int, Envelope] = {}
         """The envelope of each trigger."""
         self._kinds: set[Envelope] = set()
@@ -74,6 +81,10 @@ class WatchSet:
         elif trigger.envelope.reads_metadata:
             self._metadata_readers.add(trigger_id)
         self._index.add(pattern, trigger_id)
+        for path in () if pattern is None else pattern.paths:
+            self._projection.add(path)
+        for declared in trigger.envelope.paths:
+            self._projection.add(declared.steps)
         self._triggers[trigger_id] = trigger
         self.envelopes[trigger_id] = trigger.envelope
         self._kinds.add(trigger.envelope)
@@ -91,7 +102,7 @@ class WatchSet:
         """Return the matches of `raw`: a `RawEvent`, or a mapping, which is encoded. Does not raise."""
         try:
             event = raw if isinstance(raw, RawEvent) else encoded(raw, lane, position)
-            value = event.value
+            value = event.read(self._projection)
             if isinstance(event, Message):
                 value = self._message_value(event, value)
             if not isinstance(value, dict):

@@ -10,6 +10,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
+from headrace.core.matching.projection import Projection
 from headrace.core.values.limits import FLAT_JSON_BYTES, MAX_JSON_DEPTH, is_too_deep
 from headrace.core.values.message_text import MessageMetadata
 from headrace.errors import MalformedEvent
@@ -45,6 +46,18 @@ class RawEvent:
         if self._value is _UNREAD:
             self._value = self._parse()
         return self._value
+
+    def read(self, projection: Projection) -> Any:
+        """Return the value with at least the fields of the projection, or the whole value if it is parsed. Raises `MalformedEvent`."""
+        if self._value is _UNREAD and type(self) in _OWN_KINDS and self._is_parsable():
+            fields = projection.decode(self.data)
+            if fields is not None:
+                return fields
+        return self.value
+
+    def _is_parsable(self) -> bool:
+        """Return whether the data is text that a parser may read."""
+        return type(self.data) is bytes and (len(self.data) <= FLAT_JSON_BYTES or not is_too_deep(self.data))
 
     def _parse(self) -> Any:
         if type(self.data) is not bytes:
@@ -142,10 +155,16 @@ class Message(RawEvent):
         values = (self.key, self.id, self.timestamp_ms, self.malformed)
         return bool(self._headers) or any(value is not None for value in values)
 
+    def _is_parsable(self) -> bool:
+        return self.malformed is None and super()._is_parsable()
+
     def _parse(self) -> Any:
         if self.malformed is not None:
             raise MalformedEvent(self.malformed)
         return super()._parse()
+
+
+_OWN_KINDS: Final = (RawEvent, Message)
 
 
 def message_with(metadata: MessageMetadata, data: bytes, lane: str, position: int | None) -> Message:

@@ -192,7 +192,7 @@ async def test_the_sink_is_notified_of_the_end_of_a_stream() -> None:
 async def test_an_event_that_fails_the_sink_is_a_dead_letter_and_the_stream_continues() -> None:
     class Breaks(Sink):
         def matched(self, matched: Matched) -> None:
-            if matched.value == {}:
+            if matched.raw.value == {}:
                 raise ZeroDivisionError
             super().matched(matched)
 
@@ -277,4 +277,4 @@ def test_metadata_is_not_built_after_its_watches_are_removed() -> None:
     )
     assert "\0@" in watches.match(message(1, key="a"), "x", 1).value
     watches.discard([1])
-    assert watches.match(message(1, key="a"), "x", 1).value == {"n": 1, "@": {"key": "json"}}
+    assert "\0@" not in watches.match(message(1, key="a"), "x", 1).value

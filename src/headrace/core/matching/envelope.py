@@ -66,10 +66,15 @@ class Envelope:
     stream: str | None = None
 
     @property
+    def paths(self) -> tuple[JsonPath, ...]:
+        """The paths of the fields."""
+        fields = (self.source, self.type, self.id, self.follows, self.subject, self.occurred)
+        return tuple(path for path in fields if isinstance(path, JsonPath))
+
+    @property
     def reads_metadata(self) -> bool:
         """Whether a field comes from the metadata of a message."""
-        paths = (self.source, self.type, self.id, self.follows, self.subject, self.occurred)
-        return any(isinstance(path, JsonPath) and path.reads_metadata for path in paths)
+        return any(path.reads_metadata for path in self.paths)
 
     def extract(self, value: Any, *, stream: str, lane: str, position: int | None, message_id: str | None = None) -> EventFields:
         """Return the fields of the event in `value`. Raises `MissingField` or `WrongField`, which name the path and the error.

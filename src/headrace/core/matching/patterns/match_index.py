@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 from headrace.core.matching.patterns.arrays import Arrays
 from headrace.core.matching.patterns.buckets import Bucket, with_entry, without_entry
@@ -18,14 +18,16 @@ from headrace.core.matching.patterns.fields import matches_fields
 from headrace.core.matching.patterns.operators import Leaf, Path
 from headrace.core.matching.patterns.parser import EventPattern
 
+Field: TypeAlias = tuple[Path, Leaf]
+Fields: TypeAlias = tuple[Field, ...]
+
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """One alternative of patterns, and the triggers that have it."""
+    """One alternative of patterns: the field under which it is stored, its other fields, and the triggers that have it."""
 
-    fields: tuple[tuple[Path, Leaf], ...]
-    pivot: int
-    """The number of the field under which it is stored."""
+    pivot: Field
+    others: Fields
     triggers: Bucket[int] = ()
 
 
@@ -76,7 +78,9 @@ class MatchIndex:
         self._everything: dict[int, None] = {}
         self._root = _Node()
         self._absent: dict[Path, FieldIndex[_Entry]] = {}
-        self._entries: dict[tuple[tuple[Path, Leaf], ...], _Entry] = {}
+        self._entries: dict[Fields, _Entry] = {}
+        self._shared: dict[Field, list[Any]] = {}
+        """Each field that is not a pivot, with the number of its entries: one object for all of them, which saves memory and lookups."""
         self._of: dict[int, tuple[_Entry, ...]] = {}
         self._repeated = 0
         """Number of entries and triggers that one value can find twice: with several operators for a field, or several alternatives."""
@@ -134,16 +138,18 @@ class MatchIndex:
         repeated = self._repeated or walk.repeated
         entries: Iterable[_Entry] = chain.from_iterable(walk.found)
         for entry in dict.fromkeys(entries) if repeated else entries:
-            if len(entry.fields) == 1 or matches_fields(entry.fields, event, walk.arrays):
+            if not entry.others or matches_fields(_untested(entry, walk), event, walk.arrays):
                 matched.extend(entry.triggers)
         return list(dict.fromkeys(matched)) if repeated else matched
 
-    def _entry(self, fields: tuple[tuple[Path, Leaf], ...]) -> _Entry:
-        key = tuple(sorted(fields, key=lambda field: field[0]))
+    def _entry(self, fields: Fields) -> _Entry:
+        key = _sorted(fields)
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry(key, self._choose_pivot(key))
-            path, leaf = key[entry.pivot]
+            pivot = self._choose_pivot(key)
+            entry = _Entry(pivot, tuple(self._share(field) for field in key if field is not pivot))
+            self._entries[_sorted((pivot, *entry.others))] = entry
+            path, leaf = pivot
             index = self._root.at(path).index
             index.add(leaf, entry)
             self._repeated += _is_repeated(leaf)
@@ -151,18 +157,29 @@ class MatchIndex:
                 self._absent[path] = index
         return entry
 
-    def _choose_pivot(self, fields: tuple[tuple[Path, Leaf], ...]) -> int:
+    def _share(self, field: Field) -> Field:
+        """Return the object of a field that all entries share."""
+        shared = self._shared.setdefault(field, [field, 0])
+        shared[1] += 1
+        return cast("Field", shared[0])
+
+    def _choose_pivot(self, fields: Fields) -> Field:
         """Return the field that the fewest others need with the same value. An absence is chosen only if there is nothing else."""
 
-        def cost(number: int) -> tuple[bool, int, int, int]:
-            path, leaf = fields[number]
-            return (leaf.absent, *self._root.cost(path, leaf), number)
+        def cost(field: Field) -> tuple[bool, int, int]:
+            path, leaf = field
+            return (leaf.absent, *self._root.cost(path, leaf))
 
-        return min(range(len(fields)), key=cost) if len(fields) > 1 else 0
+        return min(fields, key=cost) if len(fields) > 1 else fields[0]
 
     def _drop(self, entry: _Entry) -> None:
-        del self._entries[entry.fields]
-        path, leaf = entry.fields[entry.pivot]
+        del self._entries[_sorted((entry.pivot, *entry.others))]
+        for field in entry.others:
+            shared = self._shared[field]
+            shared[1] -= 1
+            if not shared[1]:
+                del self._shared[field]
+        path, leaf = entry.pivot
         index = self._root.at(path).index
         index.remove(leaf, entry)
         self._repeated -= _is_repeated(leaf)
@@ -174,10 +191,12 @@ class MatchIndex:
 class _Walk:
     """One pass over an event along the tree of an index."""
 
-    __slots__ = ("arrays", "found", "repeated")
+    __slots__ = ("arrays", "found", "has_arrays", "repeated")
 
     def __init__(self) -> None:
         self.arrays = Arrays()
+        self.has_arrays = False
+        """Whether a path of the index leads into an array."""
         self.found: list[Bucket[_Entry]] = []
         self.repeated = False
         """Whether several values were looked up at one path."""
@@ -197,6 +216,7 @@ class _Walk:
                     if name in value:
                         self.visit(child, value[name])
         elif kind is list:
+            self.has_arrays = True
             self._visit_all(node, [value])
         else:
             self.found += node.index.find(value, self.arrays)
@@ -219,6 +239,15 @@ class _Walk:
                         below.setdefault(name, []).append(fields[name])
         for name, inner in below.items():
             self._visit_all(children[name], inner)
+
+
+def _untested(entry: _Entry, walk: _Walk) -> Fields:
+    """Return the fields of a found entry to test: all if another field may need an element of the same array, else all but the pivot."""
+    return (entry.pivot, *entry.others) if walk.has_arrays else entry.others
+
+
+def _sorted(fields: Fields) -> Fields:
+    return tuple(sorted(fields, key=lambda field: field[0])) if len(fields) > 1 else fields
 
 
 def _has_value(event: Any, path: Path, arrays: Arrays) -> bool:

@@ -56,6 +56,11 @@ class EventPattern:
 
     alternatives: tuple[tuple[tuple[Path, Leaf], ...], ...]
 
+    @property
+    def paths(self) -> set[Path]:
+        """The paths of the fields."""
+        return {path for fields in self.alternatives for path, _ in fields}
+
     def has_field(self, name: str) -> bool:
         """Return whether an alternative has this field at its top level, or a field in it."""
         return any(path[0] == name for fields in self.alternatives for path, _ in fields)

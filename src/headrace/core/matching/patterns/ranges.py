@@ -101,12 +101,20 @@ class RangeTable(Generic[_T]):
         found.extend(one.bucket for one in self._pending.values() if one.low <= at <= one.high)
         node = self._root
         while node is not None:
+            # Most nodes on the way contain no range with the number, which one comparison shows.
             if at < node.center:
-                ranges = node.by_low[: bisect_right(node.lows, at)]
+                if node.lows[0] <= at:
+                    self._take(node.by_low[: bisect_right(node.lows, at)], found)
                 node = node.below
             else:
-                ranges = node.by_high[bisect_left(node.highs, at) :]
+                if node.highs[-1] >= at:
+                    self._take(node.by_high[bisect_left(node.highs, at) :], found)
                 node = node.above
-            found.extend(one.bucket for one in ranges)
-            self._steps += sum(not one.bucket for one in ranges)
         return found
+
+    def _take(self, ranges: list[_Range[_T]], found: list[Bucket[_T]]) -> None:
+        for one in ranges:
+            if one.bucket:
+                found.append(one.bucket)
+            else:
+                self._steps += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from typing import Any, Final, Generic, TypeVar
 
 from headrace.core.matching.patterns.arrays import Arrays
@@ -14,8 +15,8 @@ _GRAM_LENGTHS: Final = (6, 3, 2, 1)
 """Possible lengths of the part of a wildcard by which it is looked up, if it has neither a beginning nor an end that few others have."""
 _FREE_LENGTHS: Final = 16
 """Different lengths of affixes from which lookups are counted as repeated work."""
-_CROWDED: Final = 32
-"""Wildcards with the same beginning or end from which a lookup by a part costs less than to test them."""
+_CROWDED: Final = 8
+"""Wildcards with the same beginning or end that are tested. A lookup by a part costs less than to test more of them."""
 
 
 class AffixTable(Generic[_T]):
@@ -50,9 +51,13 @@ class AffixTable(Generic[_T]):
             del self._tables[len(text)]
             self._lengths.remove(len(text))
 
+    def bucket(self, operator: Prefix | Suffix) -> Bucket[_T]:
+        """Return the entries with the same affix."""
+        return self._tables.get(len(operator.text), {}).get(operator.text, ())
+
     def crowd(self, operator: Prefix | Suffix) -> int:
         """Return the number of entries with the same affix."""
-        return len(self._tables.get(len(operator.text), {}).get(operator.text, ()))
+        return len(self.bucket(operator))
 
     def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
         """Return the entries whose affix a text has."""
@@ -144,7 +149,10 @@ class GramTable(Generic[_T]):
 
 
 class WildcardTable(Generic[_T]):
-    """Entries by wildcard. Each wildcard is looked up by its beginning, its end or a part of it, then tested."""
+    """Entries by wildcard. Each wildcard is looked up by its beginning, its end or a part of it, then tested.
+
+    A lookup by a part costs more. It is used if too many wildcards have the same beginning or end.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[Wildcard, Bucket[_T]] = {}
@@ -152,6 +160,8 @@ class WildcardTable(Generic[_T]):
         self._suffixes: AffixTable[Wildcard] = AffixTable(suffixes=True)
         self._grams: GramTable[Wildcard] = GramTable()
         self._anchors: dict[Wildcard, Prefix | Suffix | str] = {}
+        self._shared: Counter[Prefix | Suffix] = Counter()
+        """The number of wildcards that have a beginning or end, however they are looked up."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -159,8 +169,14 @@ class WildcardTable(Generic[_T]):
     def add(self, operator: Wildcard, entry: _T) -> None:
         """Add an entry."""
         if operator not in self._entries:
-            anchor = self._anchors[operator] = self._choose_anchor(operator)
-            self._table(anchor).add(anchor, operator)
+            affixes = _affixes(operator)
+            self._shared.update(affixes)
+            self._anchor(operator)
+            for affix in affixes:
+                if self._shared[affix] == _CROWDED + 1:
+                    for crowded in tuple(self._table(affix).bucket(affix)):
+                        self._drop_anchor(crowded)
+                        self._anchor(crowded)
         self._entries[operator] = with_entry(self._entries.get(operator, ()), entry)
 
     def remove(self, operator: Wildcard, entry: _T) -> None:
@@ -168,12 +184,15 @@ class WildcardTable(Generic[_T]):
         self._entries[operator] = without_entry(self._entries[operator], entry)
         if not self._entries[operator]:
             del self._entries[operator]
-            anchor = self._anchors.pop(operator)
-            self._table(anchor).remove(anchor, operator)
+            self._drop_anchor(operator)
+            self._shared.subtract(_affixes(operator))
+            self._shared += Counter()  # without zeros
 
     def crowd(self, operator: Wildcard) -> int:
         """Return the number of wildcards that are tested together with this one, or of its entries."""
-        return max(self._crowd(self._anchors.get(operator) or self._choose_anchor(operator)), len(self._entries.get(operator, ())))
+        gram = self._choose_gram(operator)
+        tested = min(map(self._crowd, _affixes(operator))) if gram is None else self._crowd(gram)
+        return max(tested, len(self._entries.get(operator, ())))
 
     def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
         """Return the entries whose wildcard a text matches."""
@@ -189,6 +208,14 @@ class WildcardTable(Generic[_T]):
                         found.append(self._entries[operator])
         return found
 
+    def _anchor(self, operator: Wildcard) -> None:
+        anchor = self._anchors[operator] = self._choose_anchor(operator)
+        self._table(anchor).add(anchor, operator)
+
+    def _drop_anchor(self, operator: Wildcard) -> None:
+        anchor = self._anchors.pop(operator)
+        self._table(anchor).remove(anchor, operator)
+
     def _table(self, anchor: Prefix | Suffix | str) -> Any:
         if isinstance(anchor, str):
             return self._grams
@@ -199,13 +226,23 @@ class WildcardTable(Generic[_T]):
         return crowd
 
     def _choose_anchor(self, operator: Wildcard) -> Prefix | Suffix | str:
-        """Return the beginning or end that the fewest wildcards have; if it is crowded, a part, because a lookup by a part costs more."""
-        first, *middle, last = operator.parts
-        affixes: list[Prefix | Suffix] = [affix for affix in (Prefix(first), Suffix(last)) if affix.text] or [Prefix("")]
-        affix = min(affixes, key=self._crowd)
-        part = max(middle, key=len, default="")
-        if not part or (affix.text and self._crowd(affix) < _CROWDED):
+        """Return the beginning or end that the fewest wildcards have; if too many have it, a part that fewer have."""
+        affix = min(_affixes(operator), key=self._shared.__getitem__)
+        gram = self._choose_gram(operator)
+        if gram is None or (affix.text and self._shared[affix] <= max(_CROWDED, self._crowd(gram))):
             return affix
+        return gram
+
+    def _choose_gram(self, operator: Wildcard) -> str | None:
+        """Return the part of a few characters that the fewest wildcards have, or None if there is no part."""
+        part = max(operator.parts[1:-1], key=len, default="")
+        if not part:
+            return None
         length = next(length for length in _GRAM_LENGTHS if length <= len(part))
-        gram = min((part[at : at + length] for at in range(len(part) - length + 1)), key=self._crowd)
-        return affix if affix.text and self._crowd(affix) <= self._crowd(gram) else gram
+        return min((part[at : at + length] for at in range(len(part) - length + 1)), key=self._grams.crowd)
+
+
+def _affixes(operator: Wildcard) -> list[Prefix | Suffix]:
+    """Return the beginning and the end of a wildcard that are not empty, or else the empty beginning."""
+    affixes: list[Prefix | Suffix] = [Prefix(operator.parts[0]), Suffix(operator.parts[-1])]
+    return [affix for affix in affixes if affix.text] or [Prefix("")]
