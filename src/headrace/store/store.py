@@ -85,6 +85,11 @@ class Store:
             yield connection
 
     @property
+    def keyring(self) -> Keyring:
+        """Return the keys that encrypt secrets and the arguments of triggers."""
+        return self._database.keyring
+
+    @property
     def outage(self) -> Outage | None:
         """Return why writes fail at the moment, or None if they do not."""
         return self._database.outage

@@ -109,11 +109,12 @@ class FanOut:
             self._weigh(raw)
         # A raw event without readers is not retained.
         stored = raw if reading or registered is not None else None
-        first_seq, woken, spill = ledger.publish(stored, payload, lane, self._clock(), position, groups, self._weight)
+        now = self._clock()
+        first_seq, woken, spill = ledger.publish(stored, payload, lane, now, position, groups, self._weight)
         if woken or spill is not None:
             self._notify(woken, spill)
         if match is not None:
-            self._hand_over(match, first_seq, name, position, None if type(raw) is RawEvent else message_id(raw))
+            self._hand_over(match, first_seq, name, position, None if type(raw) is RawEvent else message_id(raw), now)
             match.raw.drop_value()
         if stored is not None and (is_text or registered is not None or len(reading) != 1):
             self._drop_unneeded(ledger, raw)
@@ -175,7 +176,9 @@ class FanOut:
         if ledger.ready:
             self._ready()
 
-    def _hand_over(self, match: MatchResult, first_seq: int, lane: str, position: int, id: str | None) -> None:
+    def _hand_over(self, match: MatchResult, first_seq: int, lane: str, position: int, id: str | None, now: float) -> None:
+        if now >= self.watches.sampler.due:
+            self.watches.sample(match, now)
         sink, assigned = self._sink, self._assigns is True
         dead_letter_origin = id if assigned else None  # a sender may give two messages one id
         if sink is None:

@@ -19,6 +19,7 @@ from headrace.errors import StreamError, UsageError
 from headrace.streams.backlog import Backlog
 from headrace.streams.limits.close_grace import LeftBehind
 from headrace.streams.limits.policy import Overflow, StreamPolicy
+from headrace.streams.pattern_sampler import PatternSample
 from headrace.streams.receipt_recorder import ReceiptRecorder
 from headrace.streams.shared_stream import SharedStream, StreamContext
 from headrace.streams.sink import StreamSink, WatchSink
@@ -308,6 +309,18 @@ class SharedStreamManager:
         name = stream_name(key)
         left_behind = self._context.left_behind.count(name)
         return StreamStatistics(name, "ended", replace(self._counters.get(key) or StreamCounters()), left_behind=left_behind)
+
+    def pattern_samples(self, limit: int) -> list[PatternSample]:
+        """Return the new counts of watches whose patterns were sampled, at most `limit`, of all streams in equal parts."""
+        share = max(1, limit // max(1, len(self._watches)))
+        samples: list[PatternSample] = []
+        for key, watches in list(self._watches.items()):
+            if len(samples) >= limit:
+                break
+            if taken := watches.sampler.take(min(share, limit - len(samples))):
+                samples += taken
+                self._watches[key] = self._watches.pop(key)  # last, so that the others have their turn
+        return samples
 
     def drop_counters(self, key: Hashable) -> None:
         """Drop the counters of a stream that has ended. A live one is not changed."""

@@ -12,11 +12,13 @@ from msgspec import Struct
 from headrace.core.matching.envelope import Envelope
 from headrace.core.matching.paths import METADATA, METADATA_FIELD
 from headrace.core.matching.patterns.match_index import MatchIndex
+from headrace.core.matching.patterns.parser import EventPattern
 from headrace.core.matching.projection import Projection
 from headrace.core.tracing import TRACEPARENT
 from headrace.core.values.limits import has_non_finite
 from headrace.core.values.text import describe_error, describe_value
 from headrace.errors import MalformedEvent
+from headrace.streams.pattern_sampler import PatternSampler
 from headrace.triggers.packed import PackedEvent
 from headrace.triggers.raw_event import Message, RawEvent
 from headrace.triggers.upstream import is_builtin
@@ -48,6 +50,9 @@ class WatchSet:
     def __init__(self, triggers: Mapping[int, WatchTrigger]) -> None:
         self._triggers: dict[int, WatchTrigger] = {}
         self._index = MatchIndex()
+        self._patterns: dict[int, EventPattern | None] = {}
+        self.sampler = PatternSampler()
+        """The samples of how often each field of a pattern fails."""
         self._projection = Projection()
         self._projection.add((TRACEPARENT,))
         self.envelopes: dict[int, Envelope] = {}
@@ -85,6 +90,7 @@ class WatchSet:
             self._projection.add(path)
         for declared in trigger.envelope.paths:
             self._projection.add(declared.steps)
+        self._patterns[trigger_id] = pattern
         self._triggers[trigger_id] = trigger
         self.envelopes[trigger_id] = trigger.envelope
         self._kinds.add(trigger.envelope)
@@ -95,7 +101,8 @@ class WatchSet:
             if self.envelopes.pop(trigger_id, None) is not None:
                 self._index.remove(trigger_id)
                 self._metadata_readers.discard(trigger_id)
-                del self._triggers[trigger_id]
+                del self._triggers[trigger_id], self._patterns[trigger_id]
+                self.sampler.discard([trigger_id])
         self._kinds = set(self.envelopes.values())
 
     def match(self, raw: Any, lane: str, position: int | None) -> MatchResult:
@@ -113,6 +120,11 @@ class WatchSet:
         except BaseException as error:  # a class of the user's may raise anything, also SystemExit; it fails only this raw event
             reason = f"It cannot be read: {describe_error(error)}"
         return MatchResult(printed(raw, lane, position), None, [], reason)
+
+    def sample(self, match: MatchResult, now: float) -> None:
+        """Count the fields of some patterns that fail on a raw event that `match` returned, at `now` by the clock of the stream."""
+        if match.malformed is None:
+            self.sampler.sample(self._patterns, match.value, now, size=len(match.raw.data))
 
     def _message_value(self, message: Message, value: Any) -> Any:
         """Return the value that is matched: an empty object for null, and with the metadata if any watch reads them."""

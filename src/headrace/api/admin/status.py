@@ -12,7 +12,8 @@ from headrace.api.admin.metrics import CONTENT_TYPE
 from headrace.api.auth.authentication import Operator
 from headrace.api.http.problems import Refusal
 from headrace.api.routing import route
-from headrace.errors import ResourceError
+from headrace.core.matching.payloads import MAX_PATTERN_CHARS, PayloadPattern, parse_pattern_text
+from headrace.errors import ProjectError, ResourceError
 from headrace.store import Store
 from headrace.store.control.balancing import UnassignedTriggers
 from headrace.store.custody.seeks import seek_list
@@ -34,6 +35,10 @@ SEQ_RANGE = 2**63 - 1
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
 Seq = Annotated[int | None, Query(ge=0, le=SEQ_RANGE)]
+Match = Annotated[
+    str | None,
+    Query(description=f"Only events whose payload matches this event pattern: JSON of at most {MAX_PATTERN_CHARS:,} characters."),
+]
 
 
 def router_for(store: Store, live: LiveStatus | None = None) -> APIRouter:
@@ -69,11 +74,16 @@ def _add_status(router: APIRouter, live: LiveStatus) -> None:
 def _add_lists(router: APIRouter, store: Store, unserved: UnassignedTriggers) -> None:
     @route(router, calls.LIST_EVENTS)
     def events(
-        after: Seq = None, before: Seq = None, limit: Limit = 100, type: str | None = None, subject: str | None = None
+        after: Seq = None, before: Seq = None, limit: Limit = 100, type: str | None = None, subject: str | None = None, match: Match = None
     ) -> wire.EventPage:
-        """Return events with after < seq < before, the newest first. With `after` alone, return later events, the oldest first."""
+        """Return events with after < seq < before, the newest first. With `after` alone, return later events, the oldest first.
+
+        With `type`, `subject` or `match`, a page covers a limited part of the log, so an empty page is not the end. The last page has no
+        `before`.
+        """
+        pattern = None if match is None else _pattern(match)
         with store.reading() as connection:
-            return event_page(connection, after=after, before=before, limit=limit, type=type, subject=subject)
+            return event_page(connection, after=after, before=before, limit=limit, type=type, subject=subject, pattern=pattern)
 
     @route(router, calls.LIST_TRIGGERS)
     def triggers(after: Seq = None, limit: Limit = 100) -> wire.TriggerList:
@@ -146,6 +156,13 @@ def _add_details(router: APIRouter, store: Store) -> None:
         if detail is None:
             raise _no_run(run_id)
         return detail
+
+
+def _pattern(match: str) -> PayloadPattern:
+    try:
+        return PayloadPattern(parse_pattern_text(match))
+    except ProjectError as error:
+        raise Refusal(422, "invalid", str(error), hint=error.hint) from error
 
 
 def _no_run(run_id: str) -> Refusal:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from headrace.api.http.problems import Refusal
 from headrace.api.routing import route
 from headrace.store import Store
 from headrace.store.queries.status import triggerer_list
-from headrace.store.queries.triggers import trigger_detail
+from headrace.store.queries.triggers import firing_explanation, trigger_detail
 from headrace.wire.calls import admin as calls
-from headrace.wire.status.triggerers import BacklogDropped, SetDesiredState, TriggerDetail, TriggererList
+from headrace.wire.status.triggerers import BacklogDropped, FiringExplanation, SetDesiredState, TriggerDetail, TriggererList
 
 INT64 = 2**63
+
+Named = Annotated[str, Query(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
 
 
 def router_for(store: Store) -> APIRouter:
@@ -32,12 +36,21 @@ def router_for(store: Store) -> APIRouter:
 
     @route(router, calls.GET_TRIGGER)
     def trigger(trigger_id: int) -> TriggerDetail:
-        """Return one trigger with its last failure."""
+        """Return one trigger with its last failure, and the pattern of a watch."""
         with store.reading() as connection:
-            detail = trigger_detail(connection, _number(trigger_id), store.now())
+            detail = trigger_detail(connection, store.keyring, _number(trigger_id), store.now())
         if detail is None:
             raise Refusal(404, "not-found", f"No trigger has the id {trigger_id}.")
         return detail
+
+    @route(router, calls.EXPLAIN_FIRING)
+    def explanation(trigger: Named, event: Named, by_id: bool = False, project: str | None = None) -> FiringExplanation:
+        """Return why a trigger fired on an event of the log or did not.
+
+        `event` is a `seq` or an id, and only an id with `by_id`. Name the `project` if several projects have the trigger.
+        """
+        with store.reading() as connection:
+            return firing_explanation(connection, store.keyring, trigger=trigger, event=event, by_id=by_id, project=project)
 
     @route(router, calls.RESUME_TRIGGER)
     def resume(trigger_id: int) -> None:

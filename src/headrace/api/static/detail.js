@@ -1,4 +1,4 @@
-// The dialog: one event, dead letter or run in full, or a log as it grows. An event leads to the runs that took it, and a run to its events.
+// The dialog: one event, trigger, dead letter or run in full, or a log as it grows. An event leads to the runs that took it, and a run to its events.
 // Law: data reaches the document only as text, never as markup.
 import { byId, element, timeElement, cell, withTitle, opener } from "./parts.js";
 import { WHY, duration, number, local } from "./words.js";
@@ -62,6 +62,20 @@ export const openEvent = (seq) => openFrom(`/api/v1/events/${seq}`, `Event ${num
   { Payload: indent(payload) }, heading(runs.length ? "Runs that took it" : "No run took it yet"),
   ...(runs.length ? [list(["Pipeline", "State", "Started", "Batch", "Attempt"], runs.map((run) =>
     row([opener(run.pipeline, () => openRun(run.run_id), "", "this run")], [run.state], [timeElement(run.started)], [number(run.batch)], [run.attempt])))] : [])]);
+
+// ---- a trigger, with the pattern of a watch
+
+const samplesOf = ({ samples, matched, leaves, updated }) => [heading("How often each field of the pattern failed"),
+  list(["Field", "Failed", "Sampled"], leaves.map(({ path, failed }) => row([element("code", "", path)], [`${Math.round((100 * failed) / Math.max(1, samples))} %`], [number(samples)]))),
+  element("p", "muted", `${number(matched)} of ${number(samples)} sampled raw events match. The newest: `, timeElement(updated))];
+
+export const openTrigger = (id) => openFrom(`/api/v1/triggers/${id}`, "Trigger", (trigger) => [
+  { Trigger: trigger.name, Project: trigger.project, State: trigger.state, Stream: trigger.stream ?? "polls alone", Class: trigger.classpath, Queue: trigger.queue, Fired: number(trigger.fired), Rejected: number(trigger.rejected), Conflicts: number(trigger.conflicts),
+    Backlog: number(trigger.backlog), Failures: number(trigger.failures), "Last failed": trigger.failed && moment(trigger.failed), Failure: trigger.failure,
+    Pattern: trigger.pattern_hidden ? `not shown: ${trigger.pattern_hidden}` : trigger.is_watch && !trigger.pattern ? "none: it fires on all raw events" : null },
+  { "Event pattern": trigger.pattern && indent(trigger.pattern), Traceback: trigger.traceback.join("\n"), "It blocks its process here": trigger.stack.join("\n") },
+  ...(trigger.sampled ? samplesOf(trigger.sampled) : []),
+  element("p", "", opener("Show its log", () => openLog(`Log of trigger ${trigger.name}`, `triggers/${id}`)))]);
 
 // ---- a run, with its events page by page
 

@@ -1,7 +1,7 @@
 // The status page: draws each status that /api/v1/stream sends.
 // Law: data reaches the document only as text (textContent, replaceChildren with strings) or as a property, never as markup.
 // A cell is redrawn only when what it shows has changed, so that selection, focus and open details survive an update.
-import { openEvent, openDeadLetter, openRun, logOf } from "./detail.js";
+import { openEvent, openDeadLetter, openRun, openTrigger, logOf } from "./detail.js";
 import { drawOrdering, perSecond, rateOf } from "./ordering.js";
 import { byId, element, timeElement, cell, text, mono, num, plain, time, badge, long, withTitle, opens, draw, arrange, table, lasting, retell } from "./parts.js";
 import { now, setClock, number, duration, ago, local, summarizeNames, plural } from "./words.js";
@@ -156,7 +156,7 @@ function failureCell(trigger) { // the failure stays visible after a restart, in
 
 function drawTables(status, jobs) {
   const holder = (id) => (id === null ? "no triggerer" : `job ${id}${jobs.has(id) ? ` on ${jobs.get(id).hostname}` : ""}`);
-  table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [logOf(trigger.name, `trigger ${trigger.name}`, `triggers/${trigger.id}`), badge(trigger.state, levelOf(trigger.state)), num(trigger.fired), num(trigger.rejected, "warm"),
+  table("triggers", status.triggers, (trigger) => trigger.id, (trigger) => [logOf(trigger.name, `trigger ${trigger.name}`, `triggers/${trigger.id}`), badge(trigger.state, levelOf(trigger.state)), opens(number(trigger.fired), () => openTrigger(trigger.id), "n", "", `the trigger ${trigger.name}`), num(trigger.rejected, "warm"),
     mono(trigger.stream ?? "polls alone"), text(holder(trigger.job_id), "fit"), failureCell(trigger)]);
   const known = new Map(status.triggers.map((trigger) => [trigger.id, trigger]));
   table("backlog", status.backlogs, (backlog) => backlog.trigger_id, (backlog) => [text(backlog.trigger), num(backlog.depth, "busy"), time(backlog.oldest),

@@ -181,7 +181,7 @@ def _declare(connection: Connection, project: str, staged: tuple[ColumnElement[b
     if adjusted:
         connection.execute(update(triggers).where(*staged, *known, triggers.c.id.in_(adjusted)).values(_values(POLICY)))
     there = exists().where(*known).correlate(staged_triggers)
-    values = {"project": literal(project), "name": staged_triggers.c.name, "declared": literal(now)}
+    values = {"project": literal(project), "name": staged_triggers.c.name, "declared": literal(now), "registered": literal(now)}
     values |= {name: literal(value) for name, value in NEW.items()} | _values(SPECIFIED, POLICY, ENCRYPTED)
     rows = select(*values.values()).where(*staged, ~there).order_by(staged_triggers.c.name)
     new = connection.execute(insert(triggers).from_select(list(values), rows)).rowcount

@@ -21,7 +21,7 @@ from headrace.store.control import leases
 from headrace.store.control.balancing import Balancer
 from headrace.store.control.held_leases import HeldLeases
 from headrace.store.control.liveness import LivenessTracker, steady_clock
-from headrace.store.control.stream_reports import save_reports
+from headrace.store.control.stream_reports import save_reports, save_samples
 from headrace.store.db.database import Database
 from headrace.store.tables.control import jobs
 from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, DesiredState, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob
@@ -154,6 +154,7 @@ class Jobs:
         batch = None if beat.batch is None else beat.batch.model_dump_json()
         touch(connection, job_id, self._database.now(), blocked=_stored_block(beat.blocked), batch=batch)
         save_reports(connection, job_id, beat.streams, self._database.now())
+        save_samples(connection, job_id, beat.watches, self._database.now())
         self.sweep(connection)
         backlogs = leases.backlogs(connection, job_id)
         return HeartbeatAnswer.model_construct(desired_state=job.desired_state, leases=[], revoked={}, backlogs=backlogs)

@@ -140,7 +140,7 @@ def _declare_triggers(connection: Connection, project: str, declared: dict[str, 
             continue
         values |= policy | encrypted_arguments.encrypt(keyring, trigger.kwargs, what)
         if row is None:
-            new.append({"project": project, "name": name, "declared": now, **NEW, **values})
+            new.append({"project": project, "name": name, "declared": now, "registered": now, **NEW, **values})
         else:
             changed.append((row.id, values))
     leases.revoke(connection, [trigger_id for trigger_id, _ in changed])

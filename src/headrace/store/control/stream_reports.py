@@ -1,4 +1,7 @@
-"""Reports of jobs about their streams: the last report of each job and stream, retained after the job so that sums never shrink."""
+"""Reports of jobs about their streams: the last report of each job and stream, retained after the job so that sums never shrink.
+
+The samples of watches in a heartbeat are stored by trigger: the newest of each counts.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, tuple_
+import msgspec
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, tuple_
 
 from headrace.core.ledger.counters import COUNTER_HELP, StreamCounters
-from headrace.store.tables.control import stream_reports
-from headrace.wire.control.streams import StreamReport
+from headrace.store.tables.control import stream_reports, triggers, watch_samples
+from headrace.wire.control.streams import StreamReport, WatchSample
 
 
 def save_reports(connection: Connection, job_id: int, reports: Sequence[StreamReport], now: int) -> None:
@@ -35,6 +39,28 @@ def save_reports(connection: Connection, job_id: int, reports: Sequence[StreamRe
             for stream, report in newest.items()
         ],
     )
+
+
+def save_samples(connection: Connection, job_id: int, samples: Sequence[WatchSample], now: int) -> None:
+    """Replace the samples of these watches, as far as the job holds them."""
+    if not samples:
+        return
+    newest = {sample.trigger_id: sample for sample in samples}
+    held = select(triggers.c.id).where(triggers.c.id.in_(newest), triggers.c.job_id == job_id)
+    ids = list(connection.execute(held).scalars())
+    connection.execute(delete(watch_samples).where(watch_samples.c.trigger_id.in_(ids)))
+    rows = [
+        {
+            "trigger_id": id,
+            "samples": newest[id].samples,
+            "matched": newest[id].matched,
+            "leaves": msgspec.json.encode([[one.path, one.failed] for one in newest[id].leaves]).decode(),
+            "updated": now,
+        }
+        for id in ids
+    ]
+    if rows:
+        connection.execute(insert(watch_samples), rows)
 
 
 def counter_columns(counters: StreamCounters) -> dict[str, Any]:

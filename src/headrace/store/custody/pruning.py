@@ -15,7 +15,7 @@ from headrace.store.custody.lanes import idle_lanes
 from headrace.store.custody.seeks import old_seeks
 from headrace.store.custody.subscriber_sets import ENDED_RUNS, NONE, old_subscriber_sets
 from headrace.store.dialects.statements import Upsert, in_list
-from headrace.store.tables.control import triggers
+from headrace.store.tables.control import triggers, watch_samples
 from headrace.store.tables.custody import trigger_answers
 from headrace.store.tables.task_runs import task_runs
 
@@ -30,6 +30,7 @@ def ended_waits(connection: Connection, before: int, limit: int) -> int:
     free = (triggers.c.job_id.is_(None), triggers.c.revoked_job_id.is_(None), triggers.c.backlog == 0)
     trigger_ids = list(connection.execute(select(triggers.c.id).where(*over, *free).order_by(triggers.c.id).limit(limit)).scalars())
     connection.execute(delete(triggers).where(in_list(triggers.c.id, "ids")), {"ids": trigger_ids})
+    connection.execute(delete(watch_samples).where(in_list(watch_samples.c.trigger_id, "ids")), {"ids": trigger_ids})
     return len(trigger_ids)
 
 

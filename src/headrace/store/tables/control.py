@@ -93,6 +93,7 @@ triggers = Table(
     Column("removed", BigInteger),  # time since which its project no longer declares it
     Column("run_id", Text),  # the task run that waits for it; null for a declared trigger
     Column("conflicts", BigInteger, nullable=False, server_default="0"),  # events fired again under a known id with another payload
+    Column("registered", BigInteger),  # time of its first declaration; null for the trigger of a task run
     UniqueConstraint("project", "name"),
     Index(None, "job_id"),
     Index(None, "run_id"),
@@ -114,5 +115,16 @@ stream_reports = Table(
     Column("outstanding", BigInteger, nullable=False),
     Column("counters", JSON().with_variant(JSONB(), "postgresql"), nullable=False),  # the StreamCounters that are not 0
     Column("report", Text, nullable=False),  # JSON of StreamReport, without its counters
+    Column("updated", BigInteger, nullable=False),
+)
+
+# The newest sample of how often each field of the pattern of a watch failed.
+watch_samples = Table(
+    "watch_samples",
+    metadata,
+    Column("trigger_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("matched", BigInteger, nullable=False),
+    Column("leaves", Text, nullable=False),  # JSON: a path and the number of its failures, for each path
     Column("updated", BigInteger, nullable=False),
 )

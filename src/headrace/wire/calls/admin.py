@@ -42,7 +42,7 @@ from headrace.wire.status.status import (
     StreamList,
     TriggerList,
 )
-from headrace.wire.status.triggerers import BacklogDropped, SetDesiredState, TriggerDetail, TriggererList
+from headrace.wire.status.triggerers import BacklogDropped, FiringExplanation, SetDesiredState, TriggerDetail, TriggererList
 from headrace.wire.status.upstreams import UpstreamList
 from headrace.wire.task_runs import StartTask, TaskRunDetail, TaskRunList, TaskRunStatus
 from headrace.wire.webhooks import DeliveryList, RedriveResult, SetWebhook, SetWebhookState, WebhookList
@@ -63,6 +63,7 @@ RESUME_TRIGGER = Call(
 DROP_BACKLOG = Call(
     "POST", "/api/v1/triggers/{trigger_id}/backlog/drop", NOTHING, BacklogDropped, "admin", "The backlog is empty then: 0 entries."
 )
+EXPLAIN_FIRING = Call("GET", "/api/v1/firings/explanation", NOTHING, FiringExplanation, "reader")
 LIST_STREAMS = Call("GET", "/api/v1/streams", NOTHING, StreamList, "reader")
 LIST_UPSTREAMS = Call("GET", "/api/v1/upstreams", NOTHING, UpstreamList, "reader")
 PLAN_SEEK = Call("POST", "/api/v1/upstreams/seeks", PlanSeek, SeekList, "admin", "The same plan is one plan.")

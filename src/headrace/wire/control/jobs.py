@@ -7,11 +7,13 @@ from typing import Final, Literal
 from pydantic import Field
 
 from headrace.wire.base import WireModel
-from headrace.wire.control.streams import StreamReport
+from headrace.wire.control.streams import StreamReport, WatchSample
 
 JobKind = Literal["triggerer", "pipeline", "worker", "receiver"]
 DesiredState = Literal["run", "drain", "stop"]
 
+MAX_WATCH_SAMPLES: Final = 50
+"""Maximum number of watches in one heartbeat whose samples are reported."""
 EVERY_PROJECT: Final = "*"
 """The project of a job that reads the log for all projects, such as a replay without a project file."""
 
@@ -72,13 +74,15 @@ class RunningBatch(WireModel):
 class Heartbeat(WireModel):
     """A heartbeat with the job's stream statistics since its start (absolute counts), and the code that blocks its triggers now.
 
-    A pipeline reports its running `batch`. `leases` requests the leases in the response. A job that loads differences does not need them.
+    `watches` are samples of watches since the last heartbeat. A pipeline reports its running `batch`. `leases` requests the leases in the
+    response. A job that loads differences does not need them.
     """
 
     streams: list[StreamReport] = []
     blocked: Blocked | None = None
     batch: RunningBatch | None = None
     leases: bool = True
+    watches: list[WatchSample] = Field(default=[], max_length=MAX_WATCH_SAMPLES)
 
 
 class HeartbeatAnswer(WireModel):

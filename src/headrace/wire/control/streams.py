@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from headrace.core.ledger.counters import COUNTER_HELP, StreamCounters
+from headrace.core.matching.leaf_failures import MAX_PATH_CHARS
 from headrace.wire.base import WireModel
+
+MAX_SAMPLES: Final = 1_000_000
 
 
 class LaneReport(WireModel):
@@ -56,6 +59,25 @@ class CopyReport(WireModel):
 
     target: str
     error: str | None = None
+
+
+class LeafFailures(WireModel):
+    """The number of sampled raw events that failed at a path of the pattern of a watch."""
+
+    path: str = Field(max_length=MAX_PATH_CHARS)
+    failed: int = Field(ge=0, le=MAX_SAMPLES)
+
+
+class WatchSample(WireModel):
+    """How often each field of the pattern of a watch failed on the raw events that were sampled of late.
+
+    `leaves` has at most 10 paths, the most failures first.
+    """
+
+    trigger_id: int
+    samples: int = Field(ge=0, le=MAX_SAMPLES)
+    matched: int = Field(ge=0, le=MAX_SAMPLES)
+    leaves: list[LeafFailures] = Field(max_length=10)
 
 
 class StreamReport(WireModel):

@@ -44,6 +44,13 @@ def _create_jobs() -> None:
         *bigint("updated"),
         sa.PrimaryKeyConstraint("job_id", "stream", name="pk_stream_reports"),
     )
+    op.create_table(
+        "watch_samples",
+        *bigint("trigger_id", "samples", "matched"),
+        *text("leaves"),
+        *bigint("updated"),
+        sa.PrimaryKeyConstraint("trigger_id", name="pk_watch_samples"),
+    )
 
 
 def _create_projects() -> None:
@@ -92,6 +99,7 @@ def _create_triggers() -> None:
         *bigint("max_restarts", "retry_at", "started", "removed", null=True),
         *text("run_id", null=True),
         *bigint("conflicts", default="0"),
+        *bigint("registered", null=True),
         sa.PrimaryKeyConstraint("id", name="pk_triggers"),
         sa.UniqueConstraint("project", "name", name="uq_triggers_project_name"),
         sqlite_autoincrement=True,
