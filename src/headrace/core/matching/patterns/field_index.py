@@ -55,18 +55,15 @@ class TestedTable(Generic[_T]):
         del operator
         return self._size
 
-    def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries whose operator a value passes."""
-        found: list[Bucket[_T]] = []
+    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries whose operator a value passes."""
         for operator, bucket in self._entries.items():
             arrays.count_text(value)
             if operator.matches(value):
                 found.append(bucket)
-        return found
 
-    def find_any(self, values: Collection[Any], arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries whose operator one of many values passes. The first value is free, because nearly every operator passes it."""
-        found: list[Bucket[_T]] = []
+    def find_any(self, values: Collection[Any], arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries whose operator one of many values passes. The first value is free, because nearly every operator passes it."""
         for operator, bucket in self._entries.items():
             for tests, value in enumerate(values):
                 arrays.count_text(value)
@@ -76,7 +73,6 @@ class TestedTable(Generic[_T]):
                     break
             else:
                 arrays.count(len(values) - 1)
-        return found
 
 
 _TABLES: Final[dict[tuple[type[Operator], bool], tuple[int, Any]]] = {
@@ -146,32 +142,30 @@ class FieldIndex(Generic[_T]):
             ranks.append(_TABLES[kind][0])
         return max(crowds), max(ranks)
 
-    def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries that a value satisfies."""
-        found: list[Bucket[_T]] = []
+    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries that a value satisfies."""
         bucket = self._exact.get(value_key(value))
         if bucket is not None:
             found.append(bucket)
         for table in self._tables.values():
-            found += table.find(value, arrays)
-        return found
+            table.find(value, arrays, found)
 
-    def find_any(self, values: Collection[Any], arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries that one of many values satisfies; an entry may be in several buckets."""
+    def find_any(self, values: Collection[Any], arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries that one of many values satisfies; an entry may be in several buckets."""
         keys = {value_key(value): value for value in values}
-        found = [self._exact[key] for key in self._exact.keys() & keys.keys()]
+        found += [self._exact[key] for key in self._exact.keys() & keys.keys()]
         for table in self._tables.values():
             if isinstance(table, TestedTable):
-                found += table.find_any(keys.values(), arrays)
+                table.find_any(keys.values(), arrays, found)
                 continue
             buckets: dict[int, Bucket[_T]] = {}
             for value in keys.values():
-                again = table.find(value, arrays)
+                again: list[Bucket[_T]] = []
+                table.find(value, arrays, again)
                 size = len(buckets)
                 buckets.update((id(bucket), bucket) for bucket in again)
                 arrays.count(len(again) - (len(buckets) - size))
             found += buckets.values()
-        return found
 
 
 def _kind(operator: Operator) -> tuple[type[Operator], bool]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.core.matching.patterns.arrays import Arrays
-from headrace.core.matching.patterns.operators import Leaf, Path
+from headrace.core.matching.patterns.operators import Leaf, Path, value_key
 
 _MISSING: Final = object()
 
@@ -76,18 +76,17 @@ def _matches_leaf(leaf: Leaf, value: Any, arrays: Arrays) -> bool:
     if kind is dict or value is _MISSING:
         return leaf.absent
     if kind is not list:
-        if leaf.operators:
-            arrays.count_text(value)
-        return leaf.matches(value)
+        if leaf.values and value_key(value) in leaf.values:
+            return True
+        return bool(leaf.operators) and _passes(leaf, value, arrays)
     if leaf.absent:
         return all(type(element) is dict for element in arrays.elements(value))
     if leaf.values and not arrays.keys(value).isdisjoint(leaf.values):
         return True
-    if not leaf.operators:
-        return False
-    for element in arrays.elements(value):
-        if type(element) is not dict:
-            arrays.count_text(element)
-            if leaf.matches(element):
-                return True
-    return False
+    return bool(leaf.operators) and any(_passes(leaf, element, arrays) for element in arrays.elements(value) if type(element) is not dict)
+
+
+def _passes(leaf: Leaf, value: Any, arrays: Arrays) -> bool:
+    """Return whether a value passes one of the operators of a leaf."""
+    arrays.count_text(value)
+    return any(operator.matches(value) for operator in leaf.operators)

@@ -219,7 +219,7 @@ class _Walk:
             self.has_arrays = True
             self._visit_all(node, [value])
         else:
-            self.found += node.index.find(value, self.arrays)
+            node.index.find(value, self.arrays, self.found)
 
     def _visit_all(self, node: _Node, values: list[Any]) -> None:
         """Look up many values at a node, each an element of an array or a field of one."""
@@ -227,7 +227,7 @@ class _Walk:
         plain = [element for element in elements if type(element) is not dict]
         if plain and node.index:
             self.repeated = True
-            self.found += node.index.find_any(plain, self.arrays)
+            node.index.find_any(plain, self.arrays, self.found)
         children = node.children
         if not children:
             return

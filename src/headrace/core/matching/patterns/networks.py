@@ -38,15 +38,13 @@ class NetworkTable(Generic[_T]):
         """Return the number of entries of the same network."""
         return len(self._tables.get((operator.family, operator.bits), {}).get(operator.prefix, ()))
 
-    def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries to whose network an address belongs."""
+    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries to whose network an address belongs."""
         del arrays
         parsed = parse_address(value)
         if parsed is None:
-            return []
+            return
         family, address = parsed
-        return [
-            table[address >> (address_bits(family) - bits)]
-            for (its_family, bits), table in self._tables.items()
-            if its_family == family and address >> (address_bits(family) - bits) in table
-        ]
+        for (its_family, bits), table in self._tables.items():
+            if its_family == family and (bucket := table.get(address >> (address_bits(family) - bits))) is not None:
+                found.append(bucket)

@@ -87,12 +87,11 @@ class RangeTable(Generic[_T]):
         overlapping = sum(one.low <= at <= one.high for one in self._sample)
         return len(self._ranges) * overlapping // max(1, len(self._sample))
 
-    def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries whose range contains a number."""
+    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries whose range contains a number."""
         del arrays
-        found: list[Bucket[_T]] = []
         if type(value) not in _NUMBERS:
-            return found
+            return
         self._steps += len(self._pending)
         if self._steps > _BUILD_STEPS * len(self._ranges):
             self._root = _Node(list(self._ranges.values())) if self._ranges else None
@@ -110,7 +109,6 @@ class RangeTable(Generic[_T]):
                 if node.highs[-1] >= at:
                     self._take(node.by_high[bisect_left(node.highs, at) :], found)
                 node = node.above
-        return found
 
     def _take(self, ranges: list[_Range[_T]], found: list[Bucket[_T]]) -> None:
         for one in ranges:

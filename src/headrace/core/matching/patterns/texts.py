@@ -11,8 +11,10 @@ from headrace.core.matching.patterns.buckets import Bucket, with_entry, without_
 from headrace.core.matching.patterns.operators import Equals, Prefix, Suffix, Wildcard
 
 _T = TypeVar("_T")
-_GRAM_LENGTHS: Final = (6, 3, 2, 1)
+_GRAM_LENGTHS: Final = (4, 2, 1)
 """Possible lengths of the part of a wildcard by which it is looked up, if it has neither a beginning nor an end that few others have."""
+_LONG_GRAM: Final = 8
+"""The length of a part whose shorter parts are crowded."""
 _FREE_LENGTHS: Final = 16
 """Different lengths of affixes from which lookups are counted as repeated work."""
 _CROWDED: Final = 8
@@ -59,11 +61,10 @@ class AffixTable(Generic[_T]):
         """Return the number of entries with the same affix."""
         return len(self.bucket(operator))
 
-    def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries whose affix a text has."""
-        found: list[Bucket[_T]] = []
+    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries whose affix a text has."""
         if type(value) is not str:
-            return found
+            return
         if self._ignore_case:
             arrays.count_text(value)
             value = value.casefold()
@@ -76,7 +77,6 @@ class AffixTable(Generic[_T]):
             bucket = self._tables[length].get(value[size - length :] if self._suffixes else value[:length])
             if bucket is not None:
                 found.append(bucket)
-        return found
 
 
 class EqualsTable(Generic[_T]):
@@ -102,13 +102,13 @@ class EqualsTable(Generic[_T]):
         """Return the number of entries with the same text."""
         return len(self._table.get(operator.folded, ()))
 
-    def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries that a text equals."""
-        if type(value) is not str:
-            return []
-        arrays.count_text(value)
-        bucket = self._table.get(value.casefold())
-        return [] if bucket is None else [bucket]
+    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries that a text equals."""
+        if type(value) is str:
+            arrays.count_text(value)
+            bucket = self._table.get(value.casefold())
+            if bucket is not None:
+                found.append(bucket)
 
 
 class GramTable(Generic[_T]):
@@ -138,14 +138,12 @@ class GramTable(Generic[_T]):
         """Return the number of entries under the same part."""
         return len(self._tables.get(len(text), {}).get(text, ()))
 
-    def find(self, text: str, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries whose part a text has."""
-        found: list[Bucket[_T]] = []
+    def find(self, text: str, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries whose part a text has."""
         for length, table in self._tables.items():
             arrays.count_text(text)
             grams = {text[at : at + length] for at in range(len(text) - length + 1)}
-            found.extend(table[gram] for gram in table.keys() & grams)
-        return found
+            found += [table[gram] for gram in table.keys() & grams]
 
 
 class WildcardTable(Generic[_T]):
@@ -194,19 +192,20 @@ class WildcardTable(Generic[_T]):
         tested = min(map(self._crowd, _affixes(operator))) if gram is None else self._crowd(gram)
         return max(tested, len(self._entries.get(operator, ())))
 
-    def find(self, value: Any, arrays: Arrays) -> list[Bucket[_T]]:
-        """Return the entries whose wildcard a text matches."""
-        found: list[Bucket[_T]] = []
+    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+        """Append the entries whose wildcard a text matches."""
         if type(value) is not str:
-            return found
+            return
+        possible: list[Bucket[Wildcard]] = []
         for table in (self._prefixes, self._suffixes, self._grams):
-            for operators in table.find(value, arrays) if table else ():
-                arrays.count(len(operators) - 1)
-                for operator in operators:
-                    arrays.count_text(value)
-                    if operator.matches(value):
-                        found.append(self._entries[operator])
-        return found
+            if table:
+                table.find(value, arrays, possible)
+        for operators in possible:
+            arrays.count(len(operators) - 1)
+            for operator in operators:
+                arrays.count_text(value)
+                if operator.matches(value):
+                    found.append(self._entries[operator])
 
     def _anchor(self, operator: Wildcard) -> None:
         anchor = self._anchors[operator] = self._choose_anchor(operator)
@@ -238,7 +237,12 @@ class WildcardTable(Generic[_T]):
         part = max(operator.parts[1:-1], key=len, default="")
         if not part:
             return None
-        length = next(length for length in _GRAM_LENGTHS if length <= len(part))
+        gram = self._least_crowded(part, next(length for length in _GRAM_LENGTHS if length <= len(part)))
+        if len(part) >= _LONG_GRAM and self._grams.crowd(gram) > _CROWDED:
+            return self._least_crowded(part, _LONG_GRAM)
+        return gram
+
+    def _least_crowded(self, part: str, length: int) -> str:
         return min((part[at : at + length] for at in range(len(part) - length + 1)), key=self._grams.crowd)
 
 
