@@ -12,7 +12,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers soak-objects simulate-year bench-ordering bench-streams bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers soak-objects simulate-year bench-ordering bench-streams bench-patterns bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -121,6 +121,9 @@ fuzz-api: setup-dev ## send FUZZ (200) valid and nearly valid requests to each c
 
 bench-streams: setup-dev .venv-bench/.set-up ## compare shared streams with Airflow's, as JSON; BENCH="--long" for the long memory run
 	@$(BIN)/python -m bench.streams $(BENCH)
+
+bench-patterns: setup-dev .venv-bench/.set-up ## measure event patterns beside one test for each watch and Airflow's filters, as JSON; BENCH="--only mix --watches 100"
+	@$(BIN)/python -m bench.patterns --peer $(BENCH)
 
 bench-control: setup-dev ## measure the API under load on both databases, leases, takeovers and 20,000 idle triggers, as JSON; BENCH="--only stored"
 	@$(BIN)/python -m bench.control $(BENCH)

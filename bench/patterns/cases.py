@@ -70,23 +70,23 @@ def mixed(number: int) -> Iterator[Pattern]:
 
 def events(operator: Operator, number: int, count: int, size: int) -> list[bytes]:
     """Return JSON texts of about `size` bytes, each of which matches a random watch."""
-    chance = random.Random(20261127)
-    return [_event(size, n % _TAGS, {"field": operator.value(n)}) for n in (chance.randrange(number) for _ in range(count))]
+    rng = random.Random(20261127)
+    return [_event(size, n % _TAGS, {"field": operator.value(n)}) for n in (rng.randrange(number) for _ in range(count))]
 
 
 def mixed_events(number: int, count: int, size: int) -> list[bytes]:
     """Return JSON texts of about `size` bytes for the mix."""
-    chance = random.Random(20261127)
+    rng = random.Random(20261127)
     texts = []
     for _ in range(count):
-        n = chance.randrange(number)
+        n = rng.randrange(number)
         detail = {
             "field": f"order-{n}",
-            "path": f"inbox/{chance.randrange(number)}/lines.json",
-            "amount": chance.randrange(number) + 0.5,
-            "ip": _address(chance.randrange(number)),
-            "state": chance.choice(["draft", "paid", "sent"]),
-            "customer": f"c{chance.randrange(number)}",
+            "path": f"inbox/{rng.randrange(number)}/lines.json",
+            "amount": rng.randrange(number) + 0.5,
+            "ip": _address(rng.randrange(number)),
+            "state": rng.choice(["draft", "paid", "sent"]),
+            "customer": f"c{rng.randrange(number)}",
         }
         texts.append(_event(size, n % _TAGS, detail))
     return texts

@@ -44,7 +44,7 @@ class Leases:
         return {one: self._last.get(one, 0) for one in trigger_ids}
 
     def stopped(self, released: Iterable[int], cleanup: Mapping[int, int]) -> dict[int, int]:
-        """Return the epochs up to which triggers have stopped: those in `released`, and those that the API requests in `cleanup`.
+        """Return the epochs up to which the triggers in `released` and in `cleanup`, which the API requests, have stopped.
 
         A lease in `cleanup` may have been revoked before it started here.
         """

@@ -29,7 +29,7 @@ from headrace.core.matching.patterns.operators import (
 from headrace.core.matching.patterns.parser import EventPattern
 
 _MAX_VALUES: Final = 3
-"""Most values of a field that are shown."""
+"""Most values of a field that an explanation has."""
 _MAX_VALUE_CHARS: Final = 100
 
 
@@ -67,8 +67,8 @@ def _state(path: Path, event: Any) -> str:
     plain = [value for value in values if type(value) is not dict]
     if not plain:
         return "is an object" if values else "is absent"
-    shown = ", ".join(map(_json, plain[:_MAX_VALUES]))
-    return f"is {shown}" if len(plain) == 1 else f"has the values {shown}{', …' if len(plain) > _MAX_VALUES else ''}"
+    texts = ", ".join(map(_json, plain[:_MAX_VALUES]))
+    return f"is {texts}" if len(plain) == 1 else f"has the values {texts}{', …' if len(plain) > _MAX_VALUES else ''}"
 
 
 def _values(path: Path, event: Any, arrays: Arrays) -> Iterator[Any]:

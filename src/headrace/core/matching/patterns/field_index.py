@@ -55,21 +55,21 @@ class TestedTable(Generic[_T]):
         del operator
         return self._size
 
-    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, value: Any, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries whose operator a value passes."""
         for operator, bucket in self._entries.items():
             arrays.count_text(value)
             if operator.matches(value):
-                found.append(bucket)
+                buckets.append(bucket)
 
-    def find_any(self, values: Collection[Any], arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find_any(self, values: Collection[Any], arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries whose operator one of many values passes. The first value is free, because nearly every operator passes it."""
         for operator, bucket in self._entries.items():
             for tests, value in enumerate(values):
                 arrays.count_text(value)
                 if operator.matches(value):
                     arrays.count(tests)
-                    found.append(bucket)
+                    buckets.append(bucket)
                     break
             else:
                 arrays.count(len(values) - 1)
@@ -142,30 +142,30 @@ class FieldIndex(Generic[_T]):
             ranks.append(_TABLES[kind][0])
         return max(crowds), max(ranks)
 
-    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, value: Any, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries that a value satisfies."""
         bucket = self._exact.get(value_key(value))
         if bucket is not None:
-            found.append(bucket)
+            buckets.append(bucket)
         for table in self._tables.values():
-            table.find(value, arrays, found)
+            table.find(value, arrays, buckets)
 
-    def find_any(self, values: Collection[Any], arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find_any(self, values: Collection[Any], arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries that one of many values satisfies; an entry may be in several buckets."""
         keys = {value_key(value): value for value in values}
-        found += [self._exact[key] for key in self._exact.keys() & keys.keys()]
+        buckets += [self._exact[key] for key in self._exact.keys() & keys.keys()]
         for table in self._tables.values():
             if isinstance(table, TestedTable):
-                table.find_any(keys.values(), arrays, found)
+                table.find_any(keys.values(), arrays, buckets)
                 continue
-            buckets: dict[int, Bucket[_T]] = {}
+            unique: dict[int, Bucket[_T]] = {}
             for value in keys.values():
                 again: list[Bucket[_T]] = []
                 table.find(value, arrays, again)
-                size = len(buckets)
-                buckets.update((id(bucket), bucket) for bucket in again)
-                arrays.count(len(again) - (len(buckets) - size))
-            found += buckets.values()
+                size = len(unique)
+                unique.update((id(bucket), bucket) for bucket in again)
+                arrays.count(len(again) - (len(unique) - size))
+            buckets += unique.values()
 
 
 def _kind(operator: Operator) -> tuple[type[Operator], bool]:

@@ -134,9 +134,9 @@ class MatchIndex:
         walk.visit(self._root, event)
         for path, index in self._absent.items():
             if not _has_value(event, path, walk.arrays):
-                walk.found.append(index.absent)
+                walk.buckets.append(index.absent)
         repeated = self._repeated or walk.repeated
-        entries: Iterable[_Entry] = chain.from_iterable(walk.found)
+        entries: Iterable[_Entry] = chain.from_iterable(walk.buckets)
         for entry in dict.fromkeys(entries) if repeated else entries:
             if not entry.others or matches_fields(_untested(entry, walk), event, walk.arrays):
                 matched.extend(entry.triggers)
@@ -191,13 +191,13 @@ class MatchIndex:
 class _Walk:
     """One pass over an event along the tree of an index."""
 
-    __slots__ = ("arrays", "found", "has_arrays", "repeated")
+    __slots__ = ("arrays", "buckets", "has_arrays", "repeated")
 
     def __init__(self) -> None:
         self.arrays = Arrays()
         self.has_arrays = False
         """Whether a path of the index leads into an array."""
-        self.found: list[Bucket[_Entry]] = []
+        self.buckets: list[Bucket[_Entry]] = []
         self.repeated = False
         """Whether several values were looked up at one path."""
 
@@ -219,7 +219,7 @@ class _Walk:
             self.has_arrays = True
             self._visit_all(node, [value])
         else:
-            node.index.find(value, self.arrays, self.found)
+            node.index.find(value, self.arrays, self.buckets)
 
     def _visit_all(self, node: _Node, values: list[Any]) -> None:
         """Look up many values at a node, each an element of an array or a field of one."""
@@ -227,7 +227,7 @@ class _Walk:
         plain = [element for element in elements if type(element) is not dict]
         if plain and node.index:
             self.repeated = True
-            node.index.find_any(plain, self.arrays, self.found)
+            node.index.find_any(plain, self.arrays, self.buckets)
         children = node.children
         if not children:
             return
@@ -242,7 +242,7 @@ class _Walk:
 
 
 def _untested(entry: _Entry, walk: _Walk) -> Fields:
-    """Return the fields of a found entry to test: all if another field may need an element of the same array, else all but the pivot."""
+    """Return the fields of an entry to test: all if another field may need an element of the same array, else all but the pivot."""
     return (entry.pivot, *entry.others) if walk.has_arrays else entry.others
 
 

@@ -38,7 +38,7 @@ class NetworkTable(Generic[_T]):
         """Return the number of entries of the same network."""
         return len(self._tables.get((operator.family, operator.bits), {}).get(operator.prefix, ()))
 
-    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, value: Any, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries to whose network an address belongs."""
         del arrays
         parsed = parse_address(value)
@@ -47,4 +47,4 @@ class NetworkTable(Generic[_T]):
         family, address = parsed
         for (its_family, bits), table in self._tables.items():
             if its_family == family and (bucket := table.get(address >> (address_bits(family) - bits))) is not None:
-                found.append(bucket)
+                buckets.append(bucket)

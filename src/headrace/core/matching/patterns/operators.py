@@ -20,7 +20,7 @@ _MAX_ADDRESS_CHARS: Final = 45
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """A text that is equal, in any case of its letters. Equality with the case is not an operator but a value of a `Leaf`."""
+    """A text that is equal, in any case. Equality with the case is not an operator but a value of a `Leaf`."""
 
     folded: str
 
@@ -114,7 +114,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class AnythingBut:
-    """Any value that is none of `values` and passes none of `operators`."""
+    """Any value that is not in `values` and passes none of `operators`."""
 
     values: Collection[Hashable]
     operators: tuple[Operator, ...] = ()

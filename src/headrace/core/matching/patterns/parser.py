@@ -44,7 +44,7 @@ MAX_TEXT_CHARS: Final = 1_000
 
 OR: Final = "$or"
 _HINT: Final = 'Write it like {"carrier": ["UA", {"prefix": "D"}], "origin": {"country": ["US"]}}.'
-_MAX_SHOWN_CHARS: Final = 60
+_MAX_VALUE_CHARS: Final = 60
 _LOWER: Final = {">": 1, ">=": 0}
 _UPPER: Final = {"<": -1, "<=": 0}
 _UNBOUNDED: Final = (-math.inf, 0), (math.inf, 0)
@@ -72,7 +72,7 @@ class EventPattern:
         )
 
 
-class _Refused(Exception):
+class _Rejected(Exception):
     """The pattern is invalid. The arguments are the reason and the hint."""
 
 
@@ -83,8 +83,8 @@ def parse_pattern(pattern: Any, argument: str = "match=") -> EventPattern:
         if len(alternatives) > 1:
             for fields in alternatives:
                 _check_nesting(fields)
-    except _Refused as refused:
-        reason, hint = refused.args
+    except _Rejected as rejected:
+        reason, hint = rejected.args
         raise ProjectError(f"In {argument}, {reason}.", hint=hint) from None
     return EventPattern(tuple(tuple(fields.items()) for fields in alternatives))
 
@@ -92,13 +92,13 @@ def parse_pattern(pattern: Any, argument: str = "match=") -> EventPattern:
 def _alternatives(pattern: Any, path: Path, level: int) -> list[Fields]:
     where = _name(path)
     if level >= MAX_JSON_DEPTH:
-        _refuse(f"the pattern is nested deeper than {MAX_JSON_DEPTH} levels")
+        _reject(f"the pattern is nested deeper than {MAX_JSON_DEPTH} levels")
     if not isinstance(pattern, Mapping) or not pattern:
-        _refuse(f"{where} must be a list of values, or fields with lists of values, not {_shown(pattern)}", _meant_as_value(pattern))
+        _reject(f"{where} must be a list of values, or fields with lists of values, not {_summary(pattern)}", _meant_as_value(pattern))
     joined: list[Fields] = [{}]
     for name, node in pattern.items():
         if not isinstance(name, str):
-            _refuse(f"{where} has a field {name!r} that is not a text")
+            _reject(f"{where} has a field {name!r} that is not a text")
         inner = (*path, name)
         if name == OR:
             parts = _or_alternatives(node, path, level)
@@ -113,11 +113,11 @@ def _alternatives(pattern: Any, path: Path, level: int) -> list[Fields]:
 def _or_alternatives(node: Any, path: Path, level: int) -> list[Fields]:
     where = _name((*path, OR))
     if not isinstance(node, list | tuple) or len(node) < 2:
-        _refuse(f"{where} must be a list of at least two patterns", 'Write it like {"$or": [{"delay": [1]}, {"cancelled": [true]}]}.')
+        _reject(f"{where} must be a list of at least two patterns", 'Write it like {"$or": [{"delay": [1]}, {"cancelled": [true]}]}.')
     alternatives: list[Fields] = []
     for pattern in node:
         if isinstance(pattern, Mapping) and (operator := next((name for name in pattern if name in _OPERATORS), None)):
-            _refuse(
+            _reject(
                 f"{where} has the operator {operator!r} instead of a field",
                 f'Name the field: {{"{OR}": [{{"field": [{{"{operator}": …}}]}}, …]}}.',
             )
@@ -132,7 +132,7 @@ def _joined(left: list[Fields], right: list[Fields]) -> list[Fields]:
     for fields in left:
         for others in right:
             for path in fields.keys() & others.keys():
-                _refuse(f"{_name(path)} is named beside {OR} and again within it", "Name each field once on the way to a leaf.")
+                _reject(f"{_name(path)} is named beside {OR} and again within it", "Name each field once on the way to a leaf.")
     if len(left) == len(right) == 1:
         left[0].update(right[0])
         return left
@@ -141,11 +141,11 @@ def _joined(left: list[Fields], right: list[Fields]) -> list[Fields]:
 
 def _check_size(alternatives: int, fields: int) -> None:
     if alternatives > MAX_ALTERNATIVES:
-        _refuse(
+        _reject(
             f"the pattern has more than {MAX_ALTERNATIVES:,} alternatives", f"Each {OR} multiplies them. Declare several watches instead."
         )
     if fields > MAX_FIELDS:
-        _refuse(f"the pattern has more than {MAX_FIELDS:,} fields in its alternatives", "Declare several watches instead.")
+        _reject(f"the pattern has more than {MAX_FIELDS:,} fields in its alternatives", "Declare several watches instead.")
 
 
 def _check_nesting(fields: Fields) -> None:
@@ -153,13 +153,13 @@ def _check_nesting(fields: Fields) -> None:
     for path in fields:
         for length in range(1, len(path)):
             if path[:length] in fields:
-                _refuse(f"{_name(path[:length])} has values beside {OR}, and fields within it", "A field is either a value or an object.")
+                _reject(f"{_name(path[:length])} has values beside {OR}, and fields within it", "A field is either a value or an object.")
 
 
 def _leaves(values: list[Any] | tuple[Any, ...], where: str) -> Iterator[Leaf]:
     """Yield the leaf of the values and operators, and the leaf of the absence."""
     if not values:
-        _refuse(f"{where} has an empty list, so nothing could ever match")
+        _reject(f"{where} has an empty list, so nothing could ever match")
     plain = [value for value in values if not isinstance(value, Mapping)]
     for value in plain:
         _check_value(value, where)
@@ -183,13 +183,13 @@ def _leaves(values: list[Any] | tuple[Any, ...], where: str) -> Iterator[Leaf]:
 def _operator(described: Mapping[Any, Any], where: str) -> Operator | Leaf | None:
     """Return the operator, the leaf of an exact value, or None for the absence of the field."""
     if len(described) != 1:
-        _refuse(f"{where} has an object of {len(described)} fields; an operator has one: {_shown(described)}")
+        _reject(f"{where} has an object of {len(described)} fields; an operator has one: {_summary(described)}")
     name, argument = next(iter(described.items()))
     parse = _OPERATORS.get(name) if isinstance(name, str) else None
     if parse is None:
         close = difflib.get_close_matches(str(name), _OPERATORS, 1)
-        _refuse(
-            f"{where} has the operator {_shown(name)}, which does not exist",
+        _reject(
+            f"{where} has the operator {_summary(name)}, which does not exist",
             f"Do you mean {close[0]!r}?" if close else f"The operators are {', '.join(_OPERATORS)}.",
         )
     return parse(argument, f"{name} of {where}")
@@ -213,7 +213,7 @@ def _text_in_any_case(argument: Any, where: str) -> tuple[str, bool]:
     if not isinstance(argument, Mapping):
         return _text(argument, where, allow_empty=True), False
     if list(argument) != ["equals-ignore-case"]:
-        _refuse(f'{where} must be a text, or {{"equals-ignore-case": text}}, not {_shown(argument)}')
+        _reject(f'{where} must be a text, or {{"equals-ignore-case": text}}, not {_summary(argument)}')
     return _text(argument["equals-ignore-case"], where, allow_empty=True).casefold(), True
 
 
@@ -236,11 +236,11 @@ def _wildcard_parts(text: str, where: str) -> tuple[str, ...]:
             at += 1
             char = text[at : at + 1]
             if char not in {"*", "\\"}:
-                _refuse(f"{where} has a backslash before neither * nor another backslash: {_shown(text)}", r"Write a backslash as \\.")
+                _reject(f"{where} has a backslash before neither * nor another backslash: {_summary(text)}", r"Write a backslash as \\.")
             parts[-1] += char
         elif char == "*":
             if len(parts) > 1 and not parts[-1]:
-                _refuse(f"{where} has two asterisks in a row: {_shown(text)}", "One asterisk stands for any text.")
+                _reject(f"{where} has two asterisks in a row: {_summary(text)}", "One asterisk stands for any text.")
             parts.append("")
         else:
             parts[-1] += char
@@ -255,28 +255,28 @@ def _numeric(argument: Any, where: str) -> Operator | Leaf:
         return Leaf((numbers[0],))
     low, high = _UNBOUNDED
     if len(signs) == 2 and not (signs[0] in _LOWER and signs[1] in _UPPER):
-        _refuse(f"{where} has two comparisons that are not a lower and then an upper bound: {_shown(argument)}", hint)
+        _reject(f"{where} has two comparisons that are not a lower and then an upper bound: {_summary(argument)}", hint)
     for sign, number in zip(signs, numbers, strict=True):
         if sign in _LOWER:
             low = (number, _LOWER[sign])
         else:
             high = (number, _UPPER[sign])
     if low > high:
-        _refuse(f"{where} has a range without numbers: {_shown(argument)}", hint)
+        _reject(f"{where} has a range without numbers: {_summary(argument)}", hint)
     return NumericRange(low, high)
 
 
 def _comparisons(argument: Any, where: str, hint: str) -> tuple[list[str], list[float]]:
     """Return the signs and the bounds of one or two comparisons."""
     if not isinstance(argument, list | tuple) or len(argument) not in {2, 4}:
-        _refuse(f"{where} must be a list of one or two comparisons, not {_shown(argument)}", hint)
+        _reject(f"{where} must be a list of one or two comparisons, not {_summary(argument)}", hint)
     signs, numbers = list(argument[::2]), list(argument[1::2])
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | float) or (isinstance(number, float) and not math.isfinite(number)):
-            _refuse(f"{where} has the bound {_shown(number)}, which is not a number", hint)
+            _reject(f"{where} has the bound {_summary(number)}, which is not a number", hint)
     for sign in signs:
         if not isinstance(sign, str) or sign not in {"=", *_LOWER, *_UPPER}:
-            _refuse(f"{where} has the comparison {_shown(sign)}; there are =, <, <=, > and >=", hint)
+            _reject(f"{where} has the comparison {_summary(sign)}; there are =, <, <=, > and >=", hint)
     return signs, numbers
 
 
@@ -285,14 +285,14 @@ def _cidr(argument: Any, where: str) -> Operator:
     address, slash, bits = _text(argument, where).partition("/")
     parsed = parse_address(address)
     if not slash or parsed is None or not (bits.isascii() and bits.isdigit() and int(bits) <= address_bits(parsed[0])):
-        _refuse(f"{where} is not an address and the length of its network: {_shown(argument)}", hint)
+        _reject(f"{where} is not an address and the length of its network: {_summary(argument)}", hint)
     family, number = parsed
     return Network(family, int(bits), number >> (address_bits(family) - int(bits)))
 
 
 def _exists(argument: Any, where: str) -> Operator | None:
     if not isinstance(argument, bool):
-        _refuse(f"{where} must be true or false, not {_shown(argument)}")
+        _reject(f"{where} must be true or false, not {_summary(argument)}")
     return Exists() if argument else None
 
 
@@ -302,21 +302,21 @@ def _anything_but(argument: Any, where: str) -> Operator:
         texts = sum(isinstance(value, str) for value in values)
         numbers = sum(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
         if not values or len(values) not in {texts, numbers}:
-            _refuse(f"{where} must have texts only, or numbers only, not {_shown(argument)}")
+            _reject(f"{where} must have texts only, or numbers only, not {_summary(argument)}")
         for value in values:
             _check_value(value, where)
         return AnythingBut(value_keys(values))
     name = next(iter(argument), None)
     parse = _EXCLUDED.get(name) if isinstance(name, str) and len(argument) == 1 else None
     if parse is None:
-        _refuse(f"{where} can have one of {', '.join(_EXCLUDED)}, not {_shown(argument)}")
+        _reject(f"{where} can have one of {', '.join(_EXCLUDED)}, not {_summary(argument)}")
     texts_of = argument[name]
     parsed = [
         parse(_text(text, f"{name} in {where}"), f"{name} in {where}")
         for text in (texts_of if isinstance(texts_of, list | tuple) else [texts_of])
     ]
     if not parsed:
-        _refuse(f"{name} in {where} has an empty list")
+        _reject(f"{name} in {where} has an empty list")
     exact = [value for leaf in parsed if isinstance(leaf, Leaf) for value in leaf.values]
     return AnythingBut(value_keys(exact), tuple(operator for operator in parsed if not isinstance(operator, Leaf)))
 
@@ -342,20 +342,20 @@ _EXCLUDED: Final[dict[str, Callable[[Any, str], Operator | Leaf]]] = {
 
 def _text(value: Any, where: str, *, allow_empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or allow_empty):
-        _refuse(f"{where} must be a text{'' if allow_empty else ' that is not empty'}, not {_shown(value)}")
+        _reject(f"{where} must be a text{'' if allow_empty else ' that is not empty'}, not {_summary(value)}")
     if len(value) > MAX_TEXT_CHARS:
-        _refuse(f"{where} is longer than {MAX_TEXT_CHARS:,} characters")
+        _reject(f"{where} is longer than {MAX_TEXT_CHARS:,} characters")
     return value
 
 
 def _check_value(value: Any, where: str) -> None:
     if not (value is None or isinstance(value, str | int | float)) or (isinstance(value, float) and not math.isfinite(value)):
-        _refuse(f"{where} has {_shown(value)}: a value is a text, a number, true, false, null or an operator")
+        _reject(f"{where} has {_summary(value)}: a value is a text, a number, true, false, null or an operator")
 
 
 def _meant_as_value(pattern: Any) -> str:
     if isinstance(pattern, str | int | float):
-        return f"Write a single value as a list: [{_shown(pattern)}]."
+        return f"Write a single value as a list: [{_summary(pattern)}]."
     return _HINT
 
 
@@ -363,10 +363,10 @@ def _name(path: Path) -> str:
     return ".".join(path) or "the pattern"
 
 
-def _shown(value: Any) -> str:
+def _summary(value: Any) -> str:
     text = describe_value(value)
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]} …"
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]} …"
 
 
-def _refuse(reason: str, hint: str = _HINT) -> Never:
-    raise _Refused(reason, hint)
+def _reject(reason: str, hint: str = _HINT) -> Never:
+    raise _Rejected(reason, hint)

@@ -87,7 +87,7 @@ class RangeTable(Generic[_T]):
         overlapping = sum(one.low <= at <= one.high for one in self._sample)
         return len(self._ranges) * overlapping // max(1, len(self._sample))
 
-    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, value: Any, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries whose range contains a number."""
         del arrays
         if type(value) not in _NUMBERS:
@@ -97,22 +97,22 @@ class RangeTable(Generic[_T]):
             self._root = _Node(list(self._ranges.values())) if self._ranges else None
             self._pending, self._steps = {}, 0
         at = (value, 0)
-        found.extend(one.bucket for one in self._pending.values() if one.low <= at <= one.high)
+        buckets.extend(one.bucket for one in self._pending.values() if one.low <= at <= one.high)
         node = self._root
         while node is not None:
             # Most nodes on the way contain no range with the number, which one comparison shows.
             if at < node.center:
                 if node.lows[0] <= at:
-                    self._take(node.by_low[: bisect_right(node.lows, at)], found)
+                    self._take(node.by_low[: bisect_right(node.lows, at)], buckets)
                 node = node.below
             else:
                 if node.highs[-1] >= at:
-                    self._take(node.by_high[bisect_left(node.highs, at) :], found)
+                    self._take(node.by_high[bisect_left(node.highs, at) :], buckets)
                 node = node.above
 
-    def _take(self, ranges: list[_Range[_T]], found: list[Bucket[_T]]) -> None:
+    def _take(self, ranges: list[_Range[_T]], buckets: list[Bucket[_T]]) -> None:
         for one in ranges:
             if one.bucket:
-                found.append(one.bucket)
+                buckets.append(one.bucket)
             else:
                 self._steps += 1

@@ -61,7 +61,7 @@ class AffixTable(Generic[_T]):
         """Return the number of entries with the same affix."""
         return len(self.bucket(operator))
 
-    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, value: Any, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries whose affix a text has."""
         if type(value) is not str:
             return
@@ -76,11 +76,11 @@ class AffixTable(Generic[_T]):
                 break
             bucket = self._tables[length].get(value[size - length :] if self._suffixes else value[:length])
             if bucket is not None:
-                found.append(bucket)
+                buckets.append(bucket)
 
 
 class EqualsTable(Generic[_T]):
-    """Entries by a text in any case of its letters."""
+    """Entries by a text in any case."""
 
     def __init__(self) -> None:
         self._table: dict[str, Bucket[_T]] = {}
@@ -102,13 +102,13 @@ class EqualsTable(Generic[_T]):
         """Return the number of entries with the same text."""
         return len(self._table.get(operator.folded, ()))
 
-    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, value: Any, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries that a text equals."""
         if type(value) is str:
             arrays.count_text(value)
             bucket = self._table.get(value.casefold())
             if bucket is not None:
-                found.append(bucket)
+                buckets.append(bucket)
 
 
 class GramTable(Generic[_T]):
@@ -138,12 +138,12 @@ class GramTable(Generic[_T]):
         """Return the number of entries under the same part."""
         return len(self._tables.get(len(text), {}).get(text, ()))
 
-    def find(self, text: str, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, text: str, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries whose part a text has."""
         for length, table in self._tables.items():
             arrays.count_text(text)
             grams = {text[at : at + length] for at in range(len(text) - length + 1)}
-            found += [table[gram] for gram in table.keys() & grams]
+            buckets += [table[gram] for gram in table.keys() & grams]
 
 
 class WildcardTable(Generic[_T]):
@@ -192,7 +192,7 @@ class WildcardTable(Generic[_T]):
         tested = min(map(self._crowd, _affixes(operator))) if gram is None else self._crowd(gram)
         return max(tested, len(self._entries.get(operator, ())))
 
-    def find(self, value: Any, arrays: Arrays, found: list[Bucket[_T]]) -> None:
+    def find(self, value: Any, arrays: Arrays, buckets: list[Bucket[_T]]) -> None:
         """Append the entries whose wildcard a text matches."""
         if type(value) is not str:
             return
@@ -205,7 +205,7 @@ class WildcardTable(Generic[_T]):
             for operator in operators:
                 arrays.count_text(value)
                 if operator.matches(value):
-                    found.append(self._entries[operator])
+                    buckets.append(self._entries[operator])
 
     def _anchor(self, operator: Wildcard) -> None:
         anchor = self._anchors[operator] = self._choose_anchor(operator)
