@@ -39,6 +39,15 @@ Lookback = Annotated[float | None, setting("lookback", metavar="SECONDS")]
 Concurrency = Annotated[int | None, setting("worker_concurrency", "--concurrency", min=1, metavar="N")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number of entries, the newest first.", metavar="N")]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        help="Only events whose payload matches this pattern, as in match= of a watch: JSON, or @FILE.",
+        metavar="PATTERN",
+        show_default=False,
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 

@@ -2,19 +2,20 @@
 
 Invariant: a webhook reads the whole log in order of `seq`, and its types filter the events after that. So a leader
 counts for every webhook. Its waits use the age of the database (`store.db.ages`). An event of another type is
-handled as soon as its leader is, and has no row.
+handled as soon as its leader is, and has no row. So is an event whose payload does not match the webhook's pattern.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Row, delete, exists, func, insert, select, update
 
+from headrace.core.matching.payloads import Payload, PayloadPattern, parse_pattern_text, pattern_text
 from headrace.core.ordering.delivery import Claim, DeliveryPolicy
 from headrace.core.values.moments import moment
 from headrace.errors import ApiRefused
@@ -47,10 +48,17 @@ class Hook:
     secret: str
     timeout: float
     home: SqlOrdering
+    match: str | None
+    """Its event pattern as JSON."""
+    pattern: PayloadPattern | None = field(compare=False)
 
-    def matches(self, type: str) -> bool:
+    def matches_type(self, type: str) -> bool:
         """Return whether the webhook receives events of this type."""
         return any(fnmatchcase(type, glob) for glob in self.types)
+
+    def receives(self, event: Row[Any]) -> bool:
+        """Return whether the webhook receives an event, which is a row of the log with its payload."""
+        return self.matches_type(event.type) and (self.pattern is None or self.pattern.matches(Payload(event.payload)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class Webhooks:
         columns = {
             "url": request.url,
             "types": msgspec.json.encode(request.types).decode(),
+            "pattern": None if request.match is None else pattern_text(request.match),
             "secret": self._database.keyring.encrypt(request.secret),
             "policy": request.policy,
             "max_attempts": request.max_attempts,
@@ -164,13 +173,14 @@ class Webhooks:
 
     def feed(self, hook: Hook) -> Progress:
         """Feed the webhook's scope a page of the log."""
-        return feed(self._database, hook.home, lambda row: not hook.matches(row.type))
+        return feed(self._database, hook.home, lambda row: hook.matches_type(row.type), hook.pattern)
 
-    def bodies(self, claims: Sequence[Claim]) -> dict[int, Row[Any]]:
-        """Return the events of claims from the log, by seq."""
+    def bodies(self, hook: Hook, claims: Sequence[Claim]) -> dict[int, Row[Any]]:
+        """Return the events of claims from the log, by seq. An event that the webhook does not receive any more is left out."""
         seqs = [claim.seq for claim in claims]
         with self._database.reading() as connection:
-            return {row.seq: row for row in connection.execute(select(events).where(events.c.seq.in_(seqs)))}
+            rows = connection.execute(select(events).where(events.c.seq.in_(seqs))).all()
+        return {row.seq: row for row in rows if hook.receives(row)}
 
     def note(self, hook: Hook, attempts: Sequence[Attempt]) -> None:
         """Record the outcome of attempts, unless the webhook was removed meanwhile."""
@@ -203,7 +213,8 @@ class Webhooks:
     def _hook(self, row: Row[Any]) -> Hook:
         secret = self._database.keyring.decrypt(row.secret, f"the secret of webhook '{row.name}'")
         types = tuple(msgspec.json.decode(row.types, type=list[str]))
-        return Hook(row.id, row.name, row.url, types, secret, row.timeout / 1_000_000, self._home(row))
+        pattern = None if row.pattern is None else PayloadPattern(parse_pattern_text(row.pattern))
+        return Hook(row.id, row.name, row.url, types, secret, row.timeout / 1_000_000, self._home(row), row.pattern, pattern)
 
     def _home(self, row: Row[Any]) -> SqlOrdering:
         home = self._homes.get(row.scope_id)
@@ -219,8 +230,9 @@ class Webhooks:
 def _summary(row: Row[Any], head: int, waiting: int) -> WebhookSummary:
     fields = {name: getattr(row, name) for name in ("name", "url", "state", "policy", "max_attempts", "delivered", "failed", "dead")}
     types = msgspec.json.decode(row.types, type=list[str])
-    changed = moment(row.changed)
-    return WebhookSummary(types=types, timeout=row.timeout / 1_000_000, waiting=waiting, lag=head - row.head, changed=changed, **fields)
+    times = {"timeout": row.timeout / 1_000_000, "changed": moment(row.changed)}
+    match = None if row.pattern is None else msgspec.json.decode(row.pattern)
+    return WebhookSummary(types=types, match=match, waiting=waiting, lag=head - row.head, **times, **fields)
 
 
 def _delivery(row: Row[Any]) -> Delivery:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.control.jobs import DesiredState
 from headrace.wire.control.triggers import CLASSPATH
+from headrace.wire.match_pattern import MatchPattern
 
 TaskRunState = Literal["scheduled", "running", "deferred", "succeeded", "failed", "skipped", "cancelled"]
 MAX_WAIT_SECONDS = 20.0
@@ -58,13 +59,14 @@ class AwaitedTrigger(WireModel):
 class AwaitedEvent(WireModel):
     """The event of the log that a run waits for, fired by a trigger of its project whose name matches one of the patterns `on`.
 
-    The event also has the given `id`, `subject` and `type`. Payloads are not examined: use the `match` of a trigger for that.
+    The event also has the given `id`, `subject` and `type`, and its payload matches the event pattern `match`.
     """
 
     on: list[Name] = Field(min_length=1, max_length=100)
     id: Name | None = None
     subject: Name | None = None
     type: Name | None = None
+    match: MatchPattern | None = None
 
 
 class WaitCondition(WireModel):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from headrace.core.signatures.standard_webhooks import key_of
 from headrace.wire.base import Timestamp, WireModel
+from headrace.wire.match_pattern import MatchPattern
 
 MAX_URL_CHARS = 2_000
 WebhookState = Literal["active", "paused"]
@@ -17,11 +18,13 @@ DeliveryOutcome = Literal["delivered", "failed", "dead"]
 class SetWebhook(WireModel):
     """PUT /api/v1/webhooks/{name}: a new webhook reads the log from its end, or from its beginning.
 
+    It receives events whose type matches one of the globs `types`, and whose payload matches the event pattern `match`.
     `secret` is one of Standard Webhooks: `whsec_` and the base64 of 24 to 64 bytes.
     """
 
     url: str = Field(pattern=r"^https?://[^\s]+$", max_length=MAX_URL_CHARS)
     types: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(default=["*"], min_length=1, max_length=50)
+    match: MatchPattern | None = None
     secret: str = Field(max_length=500, repr=False)
     policy: Literal["hold", "release"] = "hold"
     max_attempts: int = Field(default=8, ge=1, le=100)
@@ -41,6 +44,7 @@ class WebhookSummary(WireModel):
     name: str
     url: str
     types: list[str]
+    match: dict[str, Any] | None
     state: WebhookState
     policy: str
     max_attempts: int

@@ -17,7 +17,9 @@ from standardwebhooks import Webhook
 
 from headrace.api.background import webhook_sender
 from headrace.core.identity import event_key
+from headrace.store.ordering import log_feed
 from headrace.store.ordering.log_feed import Progress
+from headrace.store.ordering.payloads import PayloadBudget
 from headrace.store.webhooks import Hook
 from headrace.wire.cloud_event import cloud_event
 from support.processes.execution_api import Api, serving
@@ -126,6 +128,54 @@ def test_events_are_delivered_as_signed_cloudevents_in_causal_order(scene: tuple
     assert Webhook(SECRET).sign(headers["webhook-id"], at, body.decode()) == headers["webhook-signature"]
     assert headers["webhook-id"] == event_key("tests", "a").hex()
     assert [one["outcome"] for one in attempts(api, 3)] == ["delivered"] * 3
+
+
+def test_only_events_whose_payload_matches_are_delivered(scene: tuple[Api, Receiver, Holder]) -> None:
+    api, receiver, owner = scene
+    add(api, receiver, types=["leg"], match={"status": ["paid"]})
+    owner.append(
+        event("unpaid", payload='{"status": "new"}'),
+        event("paid", follows="unpaid", payload='{"status": "paid"}'),
+        event("other", type="gate", payload='{"status": "paid"}'),
+        event("list", payload='[{"status": "paid"}]'),
+        event("follower", follows="list", payload='{"status": "paid"}'),
+    )
+    assert sorted(receiver.ids(2)) == ["follower", "paid"]
+    attempts(api, 2)
+    owner.append(event("orphan", follows="late", payload='{"status": "paid"}'), event("late", payload="null"))
+    assert receiver.ids(3)[-1] == "orphan", "its leader counts as accepted"
+    attempts(api, 3)
+    (shown,) = api.ask("GET", "/api/v1/webhooks").json()["webhooks"]
+    assert (shown["match"], shown["types"]) == ({"status": ["paid"]}, ["leg"])
+    assert (shown["delivered"], shown["waiting"], shown["lag"]) == (3, 0, 0)
+
+
+def test_a_webhook_receives_no_event_that_its_new_pattern_does_not_match(scene: tuple[Api, Receiver, Holder]) -> None:
+    api, receiver, owner = scene
+    receiver.refused["old"] = {"Retry-After": "60"}
+    add(api, receiver)
+    owner.append(event("old", payload='{"status": "new"}'), event("next", follows="old", payload='{"status": "paid"}'))
+    assert receiver.ids(1) == ["old"]
+    attempts(api, 1)
+    add(api, receiver, match={"status": ["paid"]})
+    api.clock.turn(61)
+    owner.append(event("last", payload='{"status": "paid"}'))
+    assert sorted(receiver.ids(3)[1:]) == ["last", "next"]
+    add(api, receiver)
+    assert api.ask("GET", "/api/v1/webhooks").json()["webhooks"][0]["match"] is None
+    owner.append(event("any", payload='{"status": "new"}'))
+    assert receiver.ids(4)[-1] == "any"
+
+
+@pytest.mark.parametrize("max_bytes", [1, 50])
+def test_a_pattern_tests_a_bounded_part_of_the_log_per_page(
+    scene: tuple[Api, Receiver, Holder], monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    api, receiver, owner = scene
+    monkeypatch.setattr(log_feed, "PayloadBudget", lambda: PayloadBudget(max_bytes))
+    add(api, receiver, types=["leg"], match={"n": [{"numeric": ["<=", 3]}]})
+    owner.append(*(event(f"{n}", payload=json.dumps({"n": n % 10})) for n in range(30)))
+    assert sorted(receiver.ids(12), key=int) == [f"{n}" for n in range(30) if n % 10 <= 3]
 
 
 def test_a_failed_event_blocks_only_its_followers_until_it_is_redriven(scene: tuple[Api, Receiver, Holder]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.errors import ApiRefused, HeadraceError, UsageError
+from headrace.errors import ApiRefused, HeadraceError, ProjectError, UsageError
 from headrace.wire.control.jobs import CompleteJob
 from headrace.wire.custody.events import Cursor
 from headrace.wire.pipelines.scopes import ScopeList
@@ -54,15 +56,30 @@ def test_a_webhook_is_added_paused_resumed_changed_and_removed() -> None:
     assert listed().webhooks == []
 
 
-def test_a_type_that_matches_no_event_causes_a_note(api: Api) -> None:
+def test_a_webhook_has_a_pattern_from_the_command_line_or_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "paid.json"
+    path.write_text('{"status": ["paid"],\n "total": [{"numeric": [">", 100]}]}')
+    headrace("webhooks", "add", "paid", URL, "--secret", SECRET, "--match", f"@{path}")
+    assert listed().webhooks[0].match == {"status": ["paid"], "total": [{"numeric": [">", 100]}]}
+    assert '"status":' in "".join(headrace("webhooks", "list").split())
+    headrace("webhooks", "add", "paid", URL, "--secret", SECRET, "--match", '{"status": ["paid"]}')
+    assert listed().webhooks[0].match == {"status": ["paid"]}
+    headrace("webhooks", "add", "paid", URL, "--secret", SECRET)
+    assert listed().webhooks[0].match is None
+    headrace("webhooks", "remove", "paid")
+
+
+def test_a_type_or_pattern_that_matches_no_event_causes_a_note(api: Api) -> None:
     words = ("webhooks", "add", "typed", URL, "--secret", SECRET)
-    assert "Note" not in headrace(*words, "--type", "num.*")  # nothing has come: nothing is known
+    assert "Note" not in headrace(*words, "--type", "num.*", "--match", '{"status": ["paid"]}')  # nothing has come: nothing is known
     holder(api.store, "first").append(event("a", type="headrace.directory.line"), event("b", type="order.paid"))
     said = headrace(*words, "--type", "num.*")
     assert "none of the newest 2 events has a type that matches num.*" in said
     assert "order.paid, headrace.directory.line" in said
     for fits in ("order.*", "*"):
         assert "Note" not in headrace(*words, "--type", fits)
+    assert "Note: the payloads of the newest events do not match the pattern" in headrace(*words, "--match", '{"status": ["paid"]}')
+    assert "Note" not in headrace(*words, "--match", '{"status": [{"exists": false}]}')
     headrace("webhooks", "remove", "typed")
 
 
@@ -74,6 +91,9 @@ def test_a_type_that_matches_no_event_causes_a_note(api: Api) -> None:
         (["add", "x", URL], "", UsageError, "There is no secret"),
         (["add", "x", URL, "--timeout", "0"], SECRET, UsageError, "timeout: Input should be greater than 0"),
         (["add", "x", URL, "--type", ""], SECRET, UsageError, "types.0: String should have at least 1"),
+        (["add", "x", URL, "--match", '{"a": [{"prefx": 1}]}'], SECRET, ProjectError, "In --match, a has the operator 'prefx'"),
+        (["add", "x", URL, "--match", "{a}"], SECRET, UsageError, "The pattern of --match is not JSON"),
+        (["add", "x", URL, "--match", "@absent.json"], SECRET, UsageError, "The file absent.json cannot be read"),
         (["add", "a b", URL], SECRET, ApiRefused, "should match pattern"),
         *(([what, "nobody"], "", ApiRefused, "no webhook 'nobody'") for what in ("pause", "resume", "remove", "redrive", "deliveries")),
     ],

@@ -58,6 +58,8 @@ def waits(run: Run, how: str) -> None:
         run.defer(trigger=WatchTrigger(upstream=Memory("feed")))
     if how == "nothing":
         run.defer(trigger=LogEvent([]))
+    if how == "pattern":
+        run.defer(trigger=LogEvent("legs.*", match={"leg": {"state": [{"prefx": "land"}]}}))
     run.defer(trigger=FileTrigger("/there"), timeout=0)
 
 
@@ -68,6 +70,14 @@ def follows(run: Run, legs: tuple[str, ...] = (), event: Any = None) -> list[str
     if len(seen) < 3:
         run.defer(trigger=LogEvent("legs.*", subject="N1"), kwargs={"legs": seen})
     return seen
+
+
+@project.task()
+def lands(run: Run, tail: str, event: Any = None) -> Any:
+    """Wait for the landing of an aircraft, which only the payload names."""
+    if event is None:
+        run.defer(trigger=LogEvent("legs.*", match={"tail": [tail], "state": ["landed"]}), kwargs={"tail": tail})
+    return event["data"]
 
 
 @project.task(start_deferred=LogEvent("legs.*", id="9"))
@@ -122,6 +132,7 @@ def working(tmp_path: Path) -> Iterator[Working]:
         ("waits", {"how": "stream"}, "failed", "which reads a shared stream"),
         ("waits", {"how": "no time"}, "failed", "cannot wait for 0 seconds"),
         ("waits", {"how": "nothing"}, "failed", "A run cannot wait for LogEvent(on=[]"),
+        ("waits", {"how": "pattern"}, "failed", "In match=, leg.state has the operator 'prefx', which does not exist."),
     ],
 )
 def test_a_run_ends_with_the_result_or_error_of_its_body(
@@ -203,3 +214,17 @@ def test_waiting_runs_resume_with_events_in_causal_order(working: Working) -> No
     assert json.loads(working.end("two").result or "") == {"n": 9}
     feeder.append(event("1", trigger, subject="N1"))
     assert json.loads(working.end("one").result or "") == ["1", "2", "3"]
+
+
+def test_waiting_runs_resume_with_events_whose_payload_matches(working: Working) -> None:
+    feeder = holder(working.api.store, "legs.a")
+    (trigger,) = feeder.epochs
+    for run_id, tail in (("one", "N1"), ("two", "N2")):
+        working.start("lands", run_id, tail=tail)
+        working.end(run_id, states=("deferred",))
+    payloads = [{"tail": "N1", "state": "taxiing"}, {"tail": "N2", "state": "landed"}, {"tail": "N3", "state": "landed"}]
+    feeder.append(*(event(f"{n}", trigger, payload=json.dumps(payload)) for n, payload in enumerate(payloads)))
+    assert json.loads(working.end("two").result or "") == payloads[1]
+    assert working.end("one", states=("deferred",)).state == "deferred"
+    feeder.append(event("last", trigger, payload='{"tail": "N1", "state": "landed"}'))
+    assert json.loads(working.end("one").result or "") == {"tail": "N1", "state": "landed"}

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from headrace.errors import ApiRefused, ResourceError, StorageBusy, StorageFull
+from headrace.errors import ApiRefused, HeadraceError, ResourceError, StorageBusy, StorageFull
 from headrace.wire.problem import PROBLEM_JSON, PROBLEM_PREFIX, PROBLEM_TYPES, Problem
 
 _BY_STATUS = {
@@ -73,7 +73,13 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     del request
     errors = list(error.errors()) if isinstance(error, RequestValidationError) else []
-    return problem(422, "invalid", in_words(errors) if errors else str(error))
+    return problem(422, "invalid", in_words(errors) if errors else str(error), hint=_hint(errors[0]) if errors else None)
+
+
+def _hint(error: Any) -> str | None:
+    """Return the hint of the error that a validator translated."""
+    cause = getattr(error.get("ctx", {}).get("error"), "__cause__", None)
+    return cause.hint if isinstance(cause, HeadraceError) else None
 
 
 async def _overflow(request: Request, error: Exception) -> Response:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-import msgspec
 import typer
 
 from headrace.cli.console import out
 from headrace.cli.groups import examples
+from headrace.cli.json_arguments import decode_argument, read_argument
 from headrace.cli.rendering import count
 from headrace.core.matching.patterns.explanation import explain
 from headrace.core.matching.patterns.parser import EventPattern, parse_pattern
-from headrace.core.values.limits import MAX_JSON_DEPTH, is_too_deep
-from headrace.core.values.text import describe_error
-from headrace.errors import UsageError
 
 EPILOG: Final = examples(
     """headrace match '{"carrier": ["UA"]}' '{"carrier": "DL"}'""",
@@ -53,7 +49,7 @@ def match(
 
     The exit code is 0 if all events match, else 1.
     """
-    parsed = parse_pattern(_decoded(_text(pattern), "The pattern"), "the pattern")
+    parsed = parse_pattern(decode_argument(read_argument(pattern), "The pattern"), "the pattern")
     matched = total = 0
     for one in _events(event):
         total += 1
@@ -77,28 +73,9 @@ def _report(pattern: EventPattern, event: _Event) -> bool:
 
 def _events(argument: str) -> Iterator[_Event]:
     if argument != "-" and not argument.startswith("@"):
-        yield _Event("", _decoded(argument.encode(), "The event"))
+        yield _Event("", decode_argument(argument.encode(), "The event"))
         return
-    lines = sys.stdin.buffer if argument == "-" else _text(argument).splitlines()
+    lines = sys.stdin.buffer if argument == "-" else read_argument(argument).splitlines()
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield _Event(f"line {number:,}: ", _decoded(line, f"The event in line {number:,}"))
-
-
-def _text(argument: str) -> bytes:
-    if not argument.startswith("@"):
-        return argument.encode()
-    try:
-        return Path(argument[1:]).read_bytes()
-    except OSError as error:
-        raise UsageError(f"The file {argument[1:]} cannot be read: {error.strerror}.", hint="Name a file after @.") from error
-
-
-def _decoded(text: bytes, what: str) -> Any:
-    if is_too_deep(text):
-        raise UsageError(f"{what} is nested too deep.", hint=f"At most {MAX_JSON_DEPTH} levels are read.")
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        hint = "Quote it for the shell, or put it into a file: @FILE."
-        raise UsageError(f"{what} is not JSON: {describe_error(error)}.", hint=hint) from error
+            yield _Event(f"line {number:,}: ", decode_argument(line, f"The event in line {number:,}"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import ValidationError
@@ -15,19 +15,22 @@ from rich.markup import escape
 from headrace.cli.console import out
 from headrace.cli.credentials import for_changing, for_looking
 from headrace.cli.groups import command_group, examples
-from headrace.cli.options import ApiUrl, AsJson, Home, Limit
+from headrace.cli.json_arguments import read_match
+from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Match
 from headrace.cli.rendering import Columns, ago, count, long, number, problem, render
 from headrace.cli.secret_input import secret_text
 from headrace.client.admin.client import AdminClient
 from headrace.client.admin.webhooks import WebhooksClient
+from headrace.core.matching.payloads import pattern_text
 from headrace.core.signatures.standard_webhooks import secret_of
 from headrace.errors import UsageError
-from headrace.settings import Settings, read_settings
+from headrace.settings import read_settings
 from headrace.wire.calls import admin as calls
-from headrace.wire.webhooks import SetWebhook, WebhookState
+from headrace.wire.webhooks import SetWebhook, WebhookState, WebhookSummary
 
 ADD: Final = examples(
     ("headrace webhooks add billing https://billing.example/events --type 'order.*'", "prompts for the secret"),
+    """headrace webhooks add paid https://billing.example/paid --match '{"status": ["paid"]}'""",
     "pass show billing | headrace webhooks add billing https://billing.example/events --from-beginning --release",
 )
 Name = Annotated[str, typer.Argument(help="Its name: letters, digits, '.', '-' and '_'.", metavar="NAME", show_default=False)]
@@ -67,10 +70,17 @@ def list_webhooks(api_url: ApiUrl = None, json: AsJson = False) -> None:
     with WebhooksClient(settings.url, token=for_looking(settings)) as client:
         page = client.webhooks()
     rows = [
-        (one.name, one.url, " ".join(one.types), one.state, one.delivered, one.failed, one.dead, one.waiting, one.lag)
+        (one.name, one.url, " ".join(one.types), _match(one), one.state, one.delivered, one.failed, one.dead, one.waiting, one.lag)
         for one in page.webhooks
     ]
-    columns: Columns = ["name", long("url"), long("types"), "state", *map(number, ("delivered", "failed", "dead", "open", "lag"))]
+    columns: Columns = [
+        "name",
+        long("url"),
+        long("types"),
+        long("match"),
+        "state",
+        *map(number, ("delivered", "failed", "dead", "open", "lag")),
+    ]
     render(page, columns, rows, json=json, empty="There are no webhooks. Create one with `headrace webhooks add NAME URL`.")
 
 
@@ -79,6 +89,7 @@ def add_webhook(
     name: Name,
     url: Url,
     types: Types = None,
+    match: Match = None,
     secret: Secret = None,
     release: Release = False,
     max_attempts: Attempts = 8,
@@ -89,11 +100,13 @@ def add_webhook(
 ) -> None:
     """Create a webhook, or replace the one with this name."""
     settings = read_settings(api_url=api_url, home=home)
+    pattern = None if match is None else read_match(match)
     credential = for_changing(settings)
     try:
         request = SetWebhook(
             url=url,
             types=types or ["*"],
+            match=pattern,
             secret=secret_text(secret, "Secret"),
             policy="release" if release else "hold",
             max_attempts=max_attempts,
@@ -107,7 +120,14 @@ def add_webhook(
     with WebhooksClient(settings.url) as client:
         client.set_webhook(name, request, key=credential)
     out.print(f"[bold green]✓[/] webhook {escape(name)} receives later events.")
-    _warn_of_types(settings, request.types, credential)
+    with AdminClient(settings.url, token=credential) as client:
+        _warn_of_types(client, request.types)
+        if pattern is not None:
+            _warn_of_pattern(client, pattern)
+
+
+def _match(webhook: WebhookSummary) -> str:
+    return "" if webhook.match is None else pattern_text(webhook.match)
 
 
 @group.command("new-secret", epilog=examples("headrace webhooks new-secret > billing-secret"))
@@ -116,16 +136,22 @@ def new_secret() -> None:
     out.print(secret_of(secrets.token_bytes(KEY_BYTES)), markup=False)
 
 
-def _warn_of_types(settings: Settings, types: Sequence[str], credential: str) -> None:
+def _warn_of_types(client: AdminClient, types: Sequence[str]) -> None:
     """Print a note if no recent event has a matching type, which can be a typing error."""
-    with AdminClient(settings.url, token=credential) as client:
-        events = client.read(calls.LIST_EVENTS, {"limit": CHECKED_EVENTS}).events
+    events = client.read(calls.LIST_EVENTS, {"limit": CHECKED_EVENTS}).events
     known = Counter(event.type for event in events)
     if not known or any(fnmatchcase(type, pattern) for type in known for pattern in types):
         return
     listed = ", ".join(type for type, _ in known.most_common(MAX_LISTED_TYPES))
     out.print(f"Note: none of the newest {count(len(events), 'event')} has a type that matches {' or '.join(types)}.", markup=False)
     out.print(f"Their types are: {listed}. A watch sets the type of its events with type=.", markup=False)
+
+
+def _warn_of_pattern(client: AdminClient, pattern: Mapping[str, Any]) -> None:
+    """Print a note if no event of the first page matches the pattern."""
+    newest = client.read(calls.LIST_EVENTS, {"limit": 1}).events
+    if newest and not client.read(calls.LIST_EVENTS, {"limit": 1, "match": pattern_text(pattern)}).events:
+        out.print("Note: the payloads of the newest events do not match the pattern. To find out why: headrace match --help", markup=False)
 
 
 @group.command("pause", epilog=examples("headrace webhooks pause billing"))

@@ -7,8 +7,10 @@ from typing import Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection, Row, select
 
+from headrace.core.matching.payloads import PayloadPattern
 from headrace.core.ordering.delivery import OrderedEvent
 from headrace.store.db.database import Database
+from headrace.store.ordering.payloads import PayloadBudget, payload_matches
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.transaction import EventFeed, FedEvent
 from headrace.store.tables.log import events
@@ -34,16 +36,26 @@ class Progress(NamedTuple):
         return cls(bool(page), len(page) < PAGE)
 
 
-def feed(database: Database, home: SqlOrdering, passes: Callable[[Row[Any]], bool]) -> Progress:
-    """Feed the scope one page of the log.
+def feed(database: Database, home: SqlOrdering, receives: Callable[[Row[Any]], bool], pattern: PayloadPattern | None = None) -> Progress:
+    """Feed the scope one page of the log, a shorter one if `pattern` cannot test all of it.
 
-    If `passes` is true for an event, the event counts as handled as soon as its leader is handled.
+    An event that the scope does not receive counts as handled as soon as its leader is handled. It receives an event if `receives` is
+    true and the payload matches `pattern`.
     """
     with database.reading() as connection:
         rows = page_after(connection, home.scope_id)
+        progress = Progress.of(rows)
+        received = {row.seq for row in rows if receives(row)}
+        if pattern is not None and received:
+            tested = dict(payload_matches(connection, pattern, sorted(received), PayloadBudget()))
+            if len(tested) < len(received):
+                last = max(tested)
+                rows = [row for row in rows if row.seq <= last]
+                progress = Progress(moved=True, at_end=False)
+            received = {seq for seq, matches in tested.items() if matches}
     if rows:
-        home.take(fed(rows, passes), database.now())
-    return Progress.of(rows)
+        home.take(fed(rows, lambda row: row.seq not in received), database.now())
+    return progress
 
 
 def expire(home: SqlOrdering, progress: Progress, now: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, tuple_
 
 from headrace.core.identity import event_key
+from headrace.core.matching.payloads import PayloadPattern
 from headrace.core.tracing import event_trace
 from headrace.core.values.message_text import split_metadata
 from headrace.core.values.moments import moment
@@ -17,6 +18,7 @@ from headrace.store.db.meta import log_end
 from headrace.store.dead_letters.short_ids import full_ids, short_id
 from headrace.store.dead_letters.texts import whole_text
 from headrace.store.dialects.statements import ResultRow
+from headrace.store.ordering.payloads import PayloadBudget, payload_matches
 from headrace.store.queries.ordering_scopes import event_in_sql_scopes
 from headrace.store.queries.pipeline_runs import run_called, runs_of_event
 from headrace.store.queries.scopes import event_in_pipelines
@@ -35,6 +37,8 @@ from headrace.wire.status.status import (
 
 MAX_SCANNED_EVENTS = 100_000
 """Maximum number of events that a filtered page examines."""
+MAX_TESTED_EVENTS = 10_000
+"""Maximum number of events whose payload one page tests by a pattern. `PayloadBudget` limits their bytes and the time."""
 RUNS_OF_EVENT = 100
 """Maximum number of runs in the detail of an event."""
 
@@ -66,8 +70,9 @@ def event_page(
     limit: int,
     type: str | None = None,
     subject: str | None = None,
+    pattern: PayloadPattern | None = None,
 ) -> EventPage:
-    """Return events with after < seq < before, of the given type and subject.
+    """Return events with after < seq < before, of the given type and subject, whose payload matches the pattern.
 
     The newest come first. With `after` alone, the events that follow it come, the oldest first.
     """
@@ -75,23 +80,42 @@ def event_page(
     low = after or 0
     high = end if before is None else min(before, end)
     forward = after is not None and before is None
-    scan_limit = high if type is None and subject is None else MAX_SCANNED_EVENTS
+    scan_limit = high if type is None and subject is None and pattern is None else MAX_SCANNED_EVENTS
     if forward:
         high = min(high, low + 1 + scan_limit)
     bottom = low if forward else max(low, high - 1 - scan_limit)
-    query = select(*_SUMMARY).where(events.c.seq > bottom, events.c.seq < high)
+    conditions = [events.c.seq > bottom, events.c.seq < high]
     if type is not None:
-        query = query.where(events.c.type == type)
+        conditions.append(events.c.type == type)
     if subject is not None:
-        query = query.where(events.c.subject == subject)
+        conditions.append(events.c.subject == subject)
     order = events.c.seq.asc() if forward else events.c.seq.desc()
-    rows = connection.execute(query.order_by(order).limit(limit)).all()
-    full = len(rows) == limit
+    if pattern is None:
+        rows = connection.execute(select(*_SUMMARY).where(*conditions).order_by(order).limit(limit)).all()
+        last = rows[-1].seq if len(rows) == limit else None
+    else:
+        seqs = connection.execute(select(events.c.seq).where(*conditions).order_by(order).limit(MAX_TESTED_EVENTS)).scalars().all()
+        matched, last = _matching(connection, pattern, seqs, limit)
+        rows = connection.execute(select(*_SUMMARY).where(events.c.seq.in_(matched)).order_by(order)).all()
     summaries = _summaries(connection, rows)
     if forward:
-        return EventPage(events=summaries, after=rows[-1].seq if full else max(low, high - 1), before=None)
-    reached = rows[-1].seq if full else bottom + 1
+        return EventPage(events=summaries, after=max(low, high - 1) if last is None else last, before=None)
+    reached = bottom + 1 if last is None else last
     return EventPage(events=summaries, after=None, before=reached if reached > low + 1 else None)
+
+
+def _matching(connection: Connection, pattern: PayloadPattern, seqs: Sequence[int], limit: int) -> tuple[list[int], int | None]:
+    """Return the first `limit` events that match, and the last tested event, or None if all events of the range were tested."""
+    matched: list[int] = []
+    last: int | None = None
+    for seq, matches in payload_matches(connection, pattern, seqs, PayloadBudget()):
+        last = seq
+        if matches:
+            matched.append(seq)
+            if len(matched) == limit:
+                return matched, seq
+    is_whole = not seqs or (last == seqs[-1] and len(seqs) < MAX_TESTED_EVENTS)
+    return matched, None if is_whole else last
 
 
 def event_detail(connection: Connection, seq: int, now: int) -> EventDetail | None:

@@ -13,6 +13,7 @@ webhooks = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("url", Text, nullable=False),
     Column("types", Text, nullable=False),  # JSON: globs of event types
+    Column("pattern", Text),  # JSON: the event pattern that payloads match; null: all
     Column("secret", Text, nullable=False),  # encrypted
     Column("state", Text, nullable=False),  # active | paused
     Column("policy", Text, nullable=False),  # hold | release: whether a dead event blocks its followers

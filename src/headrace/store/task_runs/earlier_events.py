@@ -1,7 +1,8 @@
 """Find an event that arrived before its run began to wait for it, however many others arrived in between.
 
 A reading transaction examines the log, `MAX_SCANNED_EVENTS` events at a time. The writer's transaction examines only the
-events since then, so it is short.
+events since then, so it is short. If the run waits with an event pattern, the payloads of the events that fit otherwise are
+read and tested, some at a time.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
+from headrace.core.matching.payloads import Payload
 from headrace.core.values.shards import whole_name
 from headrace.store.db.database import Database
 from headrace.store.dialects.statements import in_list
+from headrace.store.ordering.payloads import payload_matches
 from headrace.store.ordering.statements import slices
 from headrace.store.tables.control import triggers
 from headrace.store.tables.log import events, firings
@@ -104,11 +107,15 @@ def _fitting(connection: Connection, wait: Wait, after: int, to: int) -> list[in
     conditions = [events.c[name] == value for name, value in wait.fields.items()]
     rows = connection.execute(select(*columns).where(events.c.seq > after, events.c.seq <= to, *conditions).order_by(events.c.seq)).all()
     fired = trigger_names(connection, [row.seq for row in rows])
-    return [row.seq for row in rows if wait.matches(row, fired.get((row.seq, wait.project), ()))]
+    seqs = [row.seq for row in rows if wait.matches(row, fired.get((row.seq, wait.project), ()))]
+    pattern = wait.payload_pattern
+    return seqs if pattern is None else [seq for seq, matches in payload_matches(connection, pattern, seqs) if matches]
 
 
 def _fits(connection: Connection, wait: Wait, event: Any) -> bool:
-    return wait.matches(event, trigger_names(connection, [event.seq]).get((event.seq, wait.project), ()))
+    names = trigger_names(connection, [event.seq]).get((event.seq, wait.project), ())
+    pattern = wait.payload_pattern
+    return wait.matches(event, names) and (pattern is None or pattern.matches(Payload(event.payload)))
 
 
 def _free(connection: Connection, wait: Wait, seqs: Sequence[int]) -> list[int]:

@@ -19,20 +19,22 @@ from typing import Any, Final, NamedTuple, Self
 from sqlalchemy import Connection, exists, insert, select, update
 
 from headrace.core import task_run
+from headrace.core.matching.payloads import Payload
 from headrace.core.ordering.delivery import Claim, DeliveryPolicy
 from headrace.core.task_run import TaskRunState
 from headrace.store.db.ages import AgeClock
 from headrace.store.db.commit_signal import CommitSignal
 from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice
-from headrace.store.ordering.log_feed import LOOKBACK, PAGE, Progress, expire, fed, page_after
+from headrace.store.ordering.log_feed import LOOKBACK, Progress, expire
+from headrace.store.ordering.payloads import PayloadBudget
 from headrace.store.ordering.scopes import delete_scope_rows, fits_one_slice, give_up_scope, scope_named
 from headrace.store.ordering.sql_store import SqlOrdering
 from headrace.store.ordering.steady_clock import DatabaseAge
-from headrace.store.ordering.transaction import EventFeed
 from headrace.store.tables.log import events
 from headrace.store.tables.ordering import ordering_events, ordering_scopes
 from headrace.store.tables.task_runs import event_waits, run_events
+from headrace.store.task_runs.awaited_events import read_awaited
 from headrace.store.task_runs.earlier_events import SCOPE, Looked, earlier_event, trigger_names
 from headrace.store.task_runs.passing_over import is_behind, pass_over
 from headrace.store.task_runs.rows import TaskRunRow, read, save
@@ -123,21 +125,11 @@ class EventWaits:
                 return Progress.of([])
         moved = self._database.write(lambda connection: pass_over(connection, ordering.scope_id, self._database.now()))
         with self._database.reading() as connection:
-            rows = page_after(connection, ordering.scope_id)
-            fired = trigger_names(connection, [row.seq for row in rows])
-        if not rows:
+            page = read_awaited(connection, ordering.scope_id)
+        if not page.rows:
             return Progress(moved, at_end=True)
-
-        def page(connection: Connection) -> EventFeed:
-            # Read in the transaction that advances the scope, so that a run that began to wait before is
-            # included.
-            candidates = waits_for(connection, rows, fired, PAGE)
-            waits = WaitIndex(candidates.waits, fired)
-            # If too many runs wait to be read here, each event is claimed, and its runs are found later.
-            return fed(rows, lambda row: candidates.last is None and not waits.have(row))
-
-        ordering.take_from(page, self._database.now())
-        return Progress.of(rows)
+        ordering.take_from(page.feed, self._database.now())
+        return page.progress
 
     def _read_scope(self) -> SqlOrdering | None:
         """Return the scope, or None if no run waits."""
@@ -189,10 +181,23 @@ class _Delivery:
         Return the number of claims with all runs resumed, and the last wait examined for the next claim.
         """
         waits, had, taken = WaitIndex(self.candidates.waits, self.fired), _had(self.connection, self.rows), Slice(BATCH_STEPS)
+        budget, spent = PayloadBudget(), False
         for done, claim in enumerate(self.claims):
+            if spent:
+                return done, after
             row = self.rows[claim.seq]
             event = cloud_event(row, claim.mark)
-            for wait in waits.find(row, had):
+            payload = Payload(row.payload)
+            matched = waits.matched(payload)
+            for wait in waits.find(row, matched, had):
+                pattern = wait.payload_pattern if matched is None else None  # it is too long for all patterns at once
+                if pattern is not None:
+                    if spent:
+                        return done, after
+                    spent = not budget.spend(len(event))
+                    if not pattern.matches(payload):
+                        after = wait.number
+                        continue
                 held = read(self.connection, [wait.run_id]).get(wait.run_id)
                 if not taken.take(wait, len(event) + (0 if held is None else len(held.run.wait.kwargs.encode()))):
                     return done, after
@@ -204,6 +209,7 @@ class _Delivery:
             if self.candidates.last is not None:
                 return done, self.candidates.last
             after = 0
+            spent = waits.has_patterns and not budget.spend(len(event))
         return len(self.claims), 0
 
 

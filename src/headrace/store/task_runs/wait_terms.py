@@ -3,18 +3,21 @@
 The cost grows with matches, not with waiting runs.
 Each wait has one kind of term, the most selective that it names: `id`, `subject`, `name` (the full name of a
 trigger), `type` or `prefix` (the literal start of a pattern of trigger names). A term is necessary but not
-sufficient, so a wait that is found by it is compared in full.
+sufficient, so a wait that is found by it is compared in full. The event patterns of waits are in one index, so
+that a payload is decoded once, and the cost grows with the patterns that match.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
+from headrace.core.matching.payloads import Payload, PayloadIndex, PayloadPattern, parse_pattern_text, pattern_text
+from headrace.errors import MalformedEvent
 from headrace.store.dialects.statements import LITTLE_BY_LITTLE, in_list
 from headrace.store.ordering.statements import slices
 from headrace.store.tables.task_runs import event_wait_terms, event_waits
@@ -39,6 +42,8 @@ MAX_PATTERNS: Final = 2_000
 
 The patterns of the first wait are always compared.
 """
+MAX_PATTERN_FIELDS: Final = 20_000
+"""Maximum number of fields of event patterns that one transaction compares. Those of the first wait are always compared."""
 _WILDCARD = re.compile(r"[*?\[]")
 _WILDCARD_OR_END = re.compile(r"[*?\[\]]")
 
@@ -57,10 +62,20 @@ class Wait:
         self.terms = terms_of(project, awaited)
         self.on = [(pattern, _start(pattern), _WILDCARD_OR_END.split(pattern)[-1]) for pattern in awaited.on]
         self._matches: dict[str, bool] = {}
-        self.fields = awaited.model_dump(exclude={"on"}, exclude_none=True)
+        self.fields = awaited.model_dump(exclude={"on", "match"}, exclude_none=True)
+        self.pattern = None if awaited.match is None else parse_pattern_text(pattern_text(awaited.match))
+        """The pattern that the payload must match."""
+
+    @property
+    def payload_pattern(self) -> PayloadPattern | None:
+        """The pattern of this wait alone."""
+        return None if self.pattern is None else PayloadPattern(self.pattern)
 
     def matches(self, event: Any, names: Iterable[str]) -> bool:
-        """Return whether this is the awaited event, given the names of the triggers of its project that fired on it."""
+        """Return whether this is the awaited event but for its payload.
+
+        `names` has the names of the triggers of its project that fired on it.
+        """
         if event.seq <= self.head or any(getattr(event, name) != value for name, value in self.fields.items()):
             return False
         return any(self._on(name) for name in names)
@@ -78,43 +93,103 @@ class Wait:
 
 
 class WaitIndex:
-    """An index of waiting runs by their terms. An event examines few of them, however many there are."""
+    """An index of waiting runs by their terms and patterns. An event examines few of them, however many there are."""
 
     def __init__(self, waits: Iterable[Wait], fired: Fired) -> None:
         self._fired = fired
         self._names: dict[int, set[tuple[str, str]]] = {}
         for (seq, project), names in fired.items():
             self._names.setdefault(seq, set()).update((project, name) for name in names)
-        self._by_term: dict[tuple[str, str], dict[str, Wait]] = {}
+        self._plain = _TermIndex()
+        self._with_pattern = _TermIndex()
+        self._by_number: dict[int, Wait] = {}
+        """The waits with a pattern."""
+        self._patterns: PayloadIndex | None = None
         for wait in waits:
-            kind, terms = wait.terms
-            for term in terms:
-                self._by_term.setdefault((kind, term), {})[wait.run_id] = wait
-        self._prefixes: dict[tuple[str, str], list[str]] = {}
+            if wait.pattern is None:
+                self._plain.add(wait)
+            else:
+                self._with_pattern.add(wait)
+                self._by_number[wait.number] = wait
 
-    def find(self, event: Any, had: Container[tuple[str, int]]) -> list[Wait]:
-        """Return the waits for the event whose runs have not received it, in the order in which they began."""
-        waits = (wait for wait in self._wanting(event) if (wait.run_id, event.seq) not in had)
+    @property
+    def has_patterns(self) -> bool:
+        """Whether a wait has a pattern."""
+        return bool(self._by_number)
+
+    def matched(self, payload: Payload) -> Collection[int] | None:
+        """Return the numbers of the waits whose pattern a payload matches, or None if it is too long to match all of them at once."""
+        if not self._by_number:
+            return ()
+        if self._patterns is None:
+            self._patterns = PayloadIndex()
+            for number, wait in self._by_number.items():
+                if wait.pattern is not None:
+                    self._patterns.add(wait.pattern, number)
+        try:
+            return self._patterns.matches(payload)
+        except MalformedEvent:
+            return None
+
+    def find(self, event: Any, matched: Collection[int] | None, had: Container[tuple[str, int]]) -> list[Wait]:
+        """Return the waits for the event whose runs have not received it, in the order in which they began.
+
+        `matched` has the numbers of the waits whose pattern matches, and may have others. If it is None, all patterns count as matched.
+        """
+        waits = (wait for wait in self._wanting(event, matched) if (wait.run_id, event.seq) not in had)
         return sorted(waits, key=lambda wait: wait.number)
 
     def remove(self, wait: Wait) -> None:
         """Remove the wait of a run."""
+        if wait.pattern is None:
+            self._plain.remove(wait)
+            return
+        self._with_pattern.remove(wait)
+        del self._by_number[wait.number]
+
+    def have(self, event: Any, matched: Collection[int] | None = None) -> bool:
+        """Return whether any of the waits is for the event. `matched` is that of `find`."""
+        return next(self._wanting(event, matched), None) is not None
+
+    def _wanting(self, event: Any, matched: Collection[int] | None) -> Iterator[Wait]:
+        names = self._names.get(event.seq, ())
+        waits = self._plain.find(event, names)
+        if matched is None:
+            waits += self._with_pattern.find(event, names)
+        else:
+            waits += [self._by_number[number] for number in matched if number in self._by_number]
+        return (wait for wait in waits if wait.matches(event, self._fired.get((event.seq, wait.project), ())))
+
+
+class _TermIndex:
+    """Waits by their terms."""
+
+    def __init__(self) -> None:
+        self._by_term: dict[tuple[str, str], dict[str, Wait]] = {}
+        self._prefixes: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, wait: Wait) -> None:
+        """Add a wait, before the first `find`."""
+        kind, terms = wait.terms
+        for term in terms:
+            self._by_term.setdefault((kind, term), {})[wait.run_id] = wait
+
+    def remove(self, wait: Wait) -> None:
+        """Remove a wait that was added."""
         kind, terms = wait.terms
         for term in terms:
             del self._by_term[kind, term][wait.run_id]
 
-    def have(self, event: Any) -> bool:
-        """Return whether any of the waits is for the event."""
-        return next(iter(self._wanting(event)), None) is not None
-
-    def _wanting(self, event: Any) -> Iterable[Wait]:
-        names = self._names.get(event.seq, ())
+    def find(self, event: Any, names: Iterable[tuple[str, str]]) -> list[Wait]:
+        """Return the waits that have a term of the event, each once. `names` are the projects and names of the triggers that fired."""
+        if not self._by_term:
+            return []
         keys = [(kind, getattr(event, kind)) for kind in _FIELDS]
         for project, name in names:
             keys.append(("name", f"{project}/{name}"))
             keys += [("prefix", prefix) for prefix in self._prefixes_of(project, name)]
-        several = {run_id: wait for key in keys for run_id, wait in self._by_term.get(key, {}).items()}
-        return (wait for wait in several.values() if wait.matches(event, self._fired.get((event.seq, wait.project), ())))
+        waits = {run_id: wait for key in keys for run_id, wait in self._by_term.get(key, {}).items()}
+        return list(waits.values())
 
     def _prefixes_of(self, project: str, name: str) -> list[str]:
         known = self._prefixes.get((project, name))
@@ -207,9 +282,9 @@ def _terms(connection: Connection, rows: Iterable[Any], fired: Fired) -> dict[st
 
 
 def _read(connection: Connection, numbers: Iterable[int]) -> list[Wait]:
-    """Return the first of these waits, ordered by number: one, and more while they total at most MAX_PATTERNS patterns."""
+    """Return the first of these waits, ordered by number: one, and more while they have at most MAX_PATTERNS and MAX_PATTERN_FIELDS."""
     waits: list[Wait] = []
-    patterns = 0
+    patterns = fields = 0
     for some in slices(numbers):
         with connection.execute(_waits, {"numbers": list(some)}, execution_options=LITTLE_BY_LITTLE) as rows:
             for row in rows:
@@ -217,5 +292,9 @@ def _read(connection: Connection, numbers: Iterable[int]) -> list[Wait]:
                 patterns += len(awaited.on)
                 if waits and patterns > MAX_PATTERNS:
                     return waits
-                waits.append(Wait(row.run_id, row.project, awaited, row.head, row.number))
+                wait = Wait(row.run_id, row.project, awaited, row.head, row.number)
+                fields += 0 if wait.pattern is None else sum(map(len, wait.pattern.alternatives))
+                if waits and fields > MAX_PATTERN_FIELDS:
+                    return waits
+                waits.append(wait)
     return waits

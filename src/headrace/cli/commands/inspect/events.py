@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,9 +10,11 @@ import typer
 from headrace.cli.console import out
 from headrace.cli.credentials import admin_client
 from headrace.cli.groups import INSPECT, examples, list_group
-from headrace.cli.options import ApiUrl, AsJson, Limit
+from headrace.cli.json_arguments import read_match
+from headrace.cli.options import ApiUrl, AsJson, Limit, Match
 from headrace.cli.rendering import ago, duration, long, number, print_json, render, render_facts
 from headrace.client.admin.client import AdminClient
+from headrace.core.matching.payloads import pattern_text
 from headrace.settings import read_settings
 from headrace.wire.base import WireModel
 from headrace.wire.calls import admin as calls
@@ -44,11 +47,21 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="events", rich_help_panel=INSPECT)
 
 
-@group.command("list", epilog=examples("headrace events", "headrace events list -n 50 --subject N14228"))
-def list_events(api_url: ApiUrl = None, limit: Limit = 20, type: Type = None, subject: Subject = None, json: AsJson = False) -> None:
-    """List the newest events of the log."""
+LIST: Final = examples(
+    "headrace events",
+    "headrace events list -n 50 --subject N14228",
+    """headrace events list --match '{"status": ["paid"], "total": [{"numeric": [">", 100]}]}'""",
+)
+
+
+@group.command("list", epilog=LIST)
+def list_events(
+    api_url: ApiUrl = None, limit: Limit = 20, type: Type = None, subject: Subject = None, match: Match = None, json: AsJson = False
+) -> None:
+    """List the newest events of the log. With --type, --subject or --match, the whole log is searched until there are enough."""
+    filters = {"type": type, "subject": subject, "match": None if match is None else pattern_text(read_match(match), "--match")}
     with admin_client(read_settings(api_url=api_url)) as client:
-        page = _newest(client, limit, type, subject)
+        page = _newest(client, limit, filters)
     render(
         page,
         [number("seq"), "id", "follows", "subject", "received", long("triggers")],
@@ -73,15 +86,15 @@ def show_event(seq: Seq, api_url: ApiUrl = None, json: AsJson = False) -> None:
     out.print(event.payload, markup=False)
 
 
-def _newest(client: AdminClient, limit: int, type: str | None, subject: str | None) -> EventPage:
-    """Return the newest events of that type and subject.
+def _newest(client: AdminClient, limit: int, filters: Mapping[str, str | None]) -> EventPage:
+    """Return the newest events that pass the filters.
 
     With a filter, a page covers a limited part of the log, so an empty page is not the end.
     """
     events: list[EventSummary] = []
     before = None
     while True:
-        page = client.read(calls.LIST_EVENTS, {"before": before, "limit": limit - len(events), "type": type, "subject": subject})
+        page = client.read(calls.LIST_EVENTS, {"before": before, "limit": limit - len(events), **filters})
         events += page.events
         before = page.before
         if before is None or len(events) >= limit:

@@ -15,6 +15,7 @@ from headrace.cli.groups import INSPECT, examples, list_group
 from headrace.cli.options import ApiUrl, AsJson, Home, Limit, Project
 from headrace.cli.rendering import ago, first_line, long, number, print_json, problem, render, render_facts
 from headrace.client.admin.task_runs import TaskRunsClient
+from headrace.core.matching.payloads import pattern_text
 from headrace.errors import PipelineError, UsageError
 from headrace.settings import read_settings
 from headrace.wire.task_runs import StartTask, TaskRunState, TaskRunStatus, TaskRunSummary
@@ -120,8 +121,10 @@ def _print(run: TaskRunStatus, *, json: bool) -> None:
 
 def _wait(run: TaskRunSummary) -> str | None:
     if run.waits_for_event is not None:
-        condition = run.waits_for_event.model_dump(exclude={"on"}, exclude_none=True)
-        what = f"an event of {', '.join(run.waits_for_event.on)}" + "".join(f", {name} {value}" for name, value in condition.items())
+        event = run.waits_for_event
+        condition = event.model_dump(exclude={"on", "match"}, exclude_none=True)
+        what = f"an event of {', '.join(event.on)}" + "".join(f", {name} {value}" for name, value in condition.items())
+        what += "" if event.match is None else f" that matches {pattern_text(event.match)}"
     elif run.waits_for is not None:
         what = f"{run.waits_for.classpath.rpartition('.')[2]} ({run.waits_for.state})"
     else:

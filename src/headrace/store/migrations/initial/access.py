@@ -44,6 +44,7 @@ def _create_webhooks() -> None:
         "webhooks",
         serial("id"),
         *text("name", "url", "types", "secret", "state", "policy"),
+        *text("pattern", null=True),
         *bigint("max_attempts", "timeout", "scope_id", "created", "changed", "delivered", "failed", "dead"),
         sa.PrimaryKeyConstraint("id", name="pk_webhooks"),
         sa.UniqueConstraint("name", name="uq_webhooks_name"),
