@@ -34,6 +34,9 @@ class RawEvent:
 
     __slots__ = ("_value", "data", "lane", "position")
 
+    malformed: str | None = None
+    """The reason why the data is in another format than declared, or None."""
+
     def __init__(self, data: bytes, lane: str, position: int | None) -> None:
         self.data = data
         self.lane = lane
@@ -49,15 +52,12 @@ class RawEvent:
 
     def read(self, projection: Projection) -> Any:
         """Return the value with at least the fields of the projection, or the whole value if it is parsed. Raises `MalformedEvent`."""
-        if self._value is _UNREAD and type(self) in _OWN_KINDS and self._is_parsable():
-            fields = projection.decode(self.data)
+        data = self.data
+        if self._value is _UNREAD and type(data) is bytes and type(self) in _OWN_KINDS and self.malformed is None:
+            fields = None if len(data) > FLAT_JSON_BYTES and is_too_deep(data) else projection.decode(data)
             if fields is not None:
                 return fields
         return self.value
-
-    def _is_parsable(self) -> bool:
-        """Return whether the data is text that a parser may read."""
-        return type(self.data) is bytes and (len(self.data) <= FLAT_JSON_BYTES or not is_too_deep(self.data))
 
     def _parse(self) -> Any:
         if type(self.data) is not bytes:
@@ -154,9 +154,6 @@ class Message(RawEvent):
         """Whether there is more than the number of deliveries."""
         values = (self.key, self.id, self.timestamp_ms, self.malformed)
         return bool(self._headers) or any(value is not None for value in values)
-
-    def _is_parsable(self) -> bool:
-        return self.malformed is None and super()._is_parsable()
 
     def _parse(self) -> Any:
         if self.malformed is not None:

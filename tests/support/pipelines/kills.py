@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
@@ -32,6 +33,7 @@ from headrace.pipeline.tables.contents import format_of
 from headrace.pipeline.tables.delta.log import LOG
 from headrace.pipeline.tables.iceberg.history import changes_of
 from headrace.pipeline.tables.iceberg.maintenance import opened
+from headrace.retry import retry_until_available
 from headrace.wire.control.jobs import CompleteJob, Heartbeat, Lease
 from headrace.wire.custody.events import EventBatch
 from support.ordering.feed import CausalFeed, Numbers, causal_feed
@@ -234,7 +236,8 @@ class Sender:
         done = int(self._place.read_text()) if self._place.exists() else 0
         for events in self._feed.batches(numbers[max(0, done - before) :], min(_SENT_AT_ONCE, self._ahead), lease.trigger_id):
             await self._until(lambda: self._may_send() and left_of(self._deployment) < self._ahead)
-            await client.store(EventBatch.model_construct(epochs={lease.trigger_id: lease.epoch}, events=events))
+            batch = EventBatch.model_construct(epochs={lease.trigger_id: lease.epoch}, events=events)
+            await retry_until_available(partial(client.store, batch), "batch")
             done = max(done, before) + len(events)
             self._place.write_text(str(done))
 
@@ -247,7 +250,7 @@ class Sender:
 
 async def _beat(client: TriggererClient, interval: float) -> None:
     while True:
-        await client.heartbeat(Heartbeat())
+        await retry_until_available(lambda: client.heartbeat(Heartbeat()), "heartbeat")
         await asyncio.sleep(interval)
 
 

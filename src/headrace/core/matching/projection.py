@@ -6,7 +6,7 @@ docs/adr/0067).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias, TypedDict
 
 import msgspec
@@ -17,15 +17,13 @@ MAX_NAMES: Final = 64
 Tree: TypeAlias = dict[str, "Tree | None"]
 """The fields of an object by name: those below, or None if the whole value is read."""
 
-_Decoder: TypeAlias = "msgspec.json.Decoder[Any]"
-
 
 class Projection:
     """The fields to read. Fields are added; none is removed, since a field too many costs little."""
 
     def __init__(self) -> None:
         self._tree: Tree = {}
-        self._decoder: _Decoder | None = None
+        self._decode: Callable[[bytes], Any] | None = None
 
     def add(self, path: Iterable[str | int]) -> None:
         """Read the value at a path of names. An index in it reads the whole array."""
@@ -37,19 +35,20 @@ class Projection:
             tree = below
         if names and tree.get(names[-1], {}) is not None:
             tree[names[-1]] = None
-            self._decoder = None
+            self._decode = None
 
     def decode(self, text: bytes) -> dict[str, Any] | None:
         """Return the fields of a JSON object, or None if the text is no such object or not certainly valid.
 
         Numbers out of range are errors only in fields that are read.
         """
-        if self._decoder is None:
-            self._decoder = msgspec.json.Decoder(_typed(self._tree))
+        decode = self._decode
+        if decode is None:
+            decode = self._decode = msgspec.json.Decoder(_typed(self._tree)).decode
         try:
             if not text.isascii():
                 text.decode()  # the decoder does not look into texts that it skips
-            return self._decoder.decode(text)  # type: ignore[no-any-return]
+            return decode(text)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 

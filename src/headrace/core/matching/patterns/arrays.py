@@ -25,14 +25,16 @@ class Arrays:
     __slots__ = ("_elements", "_keys", "_steps", "_texts")
 
     def __init__(self) -> None:
-        # The event outlives this object, so that no other array or text gets an id of its parts.
-        self._elements: dict[int, list[Any]] = {}
-        self._keys: dict[int, frozenset[Hashable]] = {}
-        self._texts: set[int] = set()
+        # The event outlives this object, so that no other array or text gets an id of its parts. Most events have neither.
+        self._elements: dict[int, list[Any]] | None = None
+        self._keys: dict[int, frozenset[Hashable]] | None = None
+        self._texts: set[int] | None = None
         self._steps = 0
 
     def elements(self, array: list[Any]) -> list[Any]:
         """Return the elements, none of which is an array."""
+        if self._elements is None:
+            self._elements = {}
         elements = self._elements.get(id(array))
         if elements is None:
             elements = self._elements[id(array)] = _flattened(array)
@@ -42,6 +44,8 @@ class Arrays:
 
     def keys(self, array: list[Any]) -> frozenset[Hashable]:
         """Return the keys of the plain values among the elements."""
+        if self._keys is None:
+            self._keys = {}
         keys = self._keys.get(id(array))
         if keys is None:
             keys = self._keys[id(array)] = frozenset([value_key(element) for element in self.elements(array) if type(element) is not dict])
@@ -51,7 +55,9 @@ class Arrays:
         """Count a pass over a value, if it is a long text."""
         if type(value) is not str or len(value) <= _LONG_TEXT_CHARS:
             return
-        if id(value) in self._texts:
+        if self._texts is None:
+            self._texts = set()
+        elif id(value) in self._texts:
             self.count(len(value) // CHARS_PER_STEP)
         self._texts.add(id(value))
 

@@ -102,8 +102,8 @@ def _described(operator: Operator) -> dict[str, Any]:
         case Wildcard(parts):
             return {"wildcard": "*".join(part.replace("\\", r"\\").replace("*", r"\*") for part in parts)}
         case NumericRange((low, exclusive), (high, inclusive)):
-            lower = [] if math.isinf(low) else [">" if exclusive else ">=", low]
-            return {"numeric": lower + ([] if math.isinf(high) else ["<" if inclusive else "<=", high])}
+            lower = [] if low == -math.inf else [">" if exclusive else ">=", low]
+            return {"numeric": lower + ([] if high == math.inf else ["<" if inclusive else "<=", high])}
         case Network(family, bits, prefix):
             length = address_bits(family)
             return {"cidr": f"{socket.inet_ntop(family, (prefix << (length - bits)).to_bytes(length // 8))}/{bits}"}

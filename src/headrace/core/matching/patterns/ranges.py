@@ -83,7 +83,7 @@ class RangeTable(Generic[_T]):
 
     def crowd(self, operator: NumericRange) -> int:
         """Return an estimate of the entries that an event has in common with this one, from the ranges that were added last."""
-        at = operator.low if math.isfinite(operator.low[0]) else operator.high
+        at = operator.high if operator.low[0] == -math.inf else operator.low
         overlapping = sum(one.low <= at <= one.high for one in self._sample)
         return len(self._ranges) * overlapping // max(1, len(self._sample))
 

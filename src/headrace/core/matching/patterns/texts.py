@@ -13,8 +13,9 @@ from headrace.core.matching.patterns.operators import Equals, Prefix, Suffix, Wi
 _T = TypeVar("_T")
 _GRAM_LENGTHS: Final = (4, 2, 1)
 """Possible lengths of the part of a wildcard by which it is looked up, if it has neither a beginning nor an end that few others have."""
-_LONG_GRAM: Final = 8
-"""The length of a part whose shorter parts are crowded."""
+_LONG_GRAM: Final = 7
+"""The length of a part if its shorter parts have `_LONG_GRAM_CROWD` wildcards already: a text has many parts, each of which is tested."""
+_LONG_GRAM_CROWD: Final = 2
 _FREE_LENGTHS: Final = 16
 """Different lengths of affixes from which lookups are counted as repeated work."""
 _CROWDED: Final = 8
@@ -238,7 +239,7 @@ class WildcardTable(Generic[_T]):
         if not part:
             return None
         gram = self._least_crowded(part, next(length for length in _GRAM_LENGTHS if length <= len(part)))
-        if len(part) >= _LONG_GRAM and self._grams.crowd(gram) > _CROWDED:
+        if len(part) >= _LONG_GRAM and self._grams.crowd(gram) >= _LONG_GRAM_CROWD:
             return self._least_crowded(part, _LONG_GRAM)
         return gram
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.matching.patterns import match_index
+from headrace.core.matching.patterns.explanation import explain
 from headrace.core.matching.patterns.fields import matches_fields
 from headrace.core.matching.patterns.match_index import MatchIndex
 from headrace.core.matching.patterns.parser import parse_pattern
@@ -183,3 +184,13 @@ def test_a_long_text_is_read_once_for_one_pattern_and_limited_for_many() -> None
     index = index_of(*({"a": [{"wildcard": f"*a*b{number}*"}]} for number in range(1_000)))
     with pytest.raises(MalformedEvent, match="1,000,000 steps"):
         index.matches({"a": text})
+
+
+def test_bounds_beyond_floating_point_are_compared_exactly() -> None:
+    huge = 10**400
+    patterns = [{"a": [{"numeric": [sign, huge]}], "b": [{"numeric": [">=", 0, "<", huge]}]} for sign in ("<", "<=", ">", ">=")]
+    index = index_of(*patterns)
+    assert index.matches({"a": huge, "b": huge - 1}) == [1, 3]
+    assert index.matches({"a": huge + 1, "b": 1.5}) == [2, 3]
+    assert index.matches({"a": 1e308, "b": huge}) == []
+    assert explain(parse_pattern(patterns[0]), {"a": huge, "b": 1})[0].passed == 0
