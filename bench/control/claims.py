@@ -52,7 +52,7 @@ async def measure(database_url: str, home: Path) -> dict[str, Any]:
                 loaded = await client.request(LOAD_TRIGGERS, LoadTriggers(capacity=TRIGGERS, queues=["default"]))
                 loads.append(1000 * (perf_counter() - begun))
                 if loaded.revoked:
-                    await client.request(CLEAN_UP_TRIGGERS, CleanupTriggers(trigger_ids=loaded.revoked))
+                    await client.request(CLEAN_UP_TRIGGERS, CleanupTriggers(trigger_ids=list(loaded.revoked)))
                 begun = perf_counter()
                 leases = len((await client.heartbeat(Heartbeat())).leases)
                 beats.append(1000 * (perf_counter() - begun))

@@ -1,7 +1,7 @@
 """Compute what each trigger of a project would have fired on a history, even if it is switched off.
 
-Watches are matched together, through their index. A Python trigger reads the whole history as its stream, alone. An
-event of the log is only given to the triggers of its own stream.
+Watches are matched together: by Spark where it can, else through their index. A Python trigger reads the whole history as its stream,
+alone. An event of the log is only given to the triggers of its own stream.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from headrace.errors import MissingField
-from headrace.replay.raw_events import LANE, RawEvents, Replayed
+from headrace.replay.raw_events import LANE, Identified, Positions, RawEvents, Replayed
+from headrace.replay.watch_matches import Firings, SparkMatcher, WatchMatches
 from headrace.streams.watches import WatchSet
 from headrace.triggers.base import BaseEventTrigger, stream_name
 from headrace.triggers.event import current_stream
@@ -23,6 +24,8 @@ from headrace.triggers.watch import WatchTrigger
 EXAMPLES: Final = 3
 _SOURCE: Final = "headrace:"
 """Prefix of an event's default source; the stream follows."""
+WATCHES: Final = "watches"
+"""Name of the pass of all watches, for progress."""
 PROGRESS_INTERVAL_EVENTS: Final = 50_000
 """Events between two progress reports."""
 
@@ -62,18 +65,30 @@ class TriggerReport:
         if len(self.examples) < EXAMPLES:
             self.examples.append(fired)
 
+    def add(self, count: int, firings: Iterable[BacktestFiring]) -> None:
+        """Add other firings: their number, and the first `EXAMPLES` and the last of them."""
+        known = {firing.position: firing for firing in (*self.examples, *firings, *([self.last] if self.last else []))}
+        in_order = [known[position] for position in sorted(known)]
+        self.fired += count
+        self.first, self.last, self.examples = in_order[0], in_order[-1], in_order[:EXAMPLES]
+
     def on_wire(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return asdict(self)
 
 
-def backtest(triggers: Mapping[str, BaseEventTrigger], events: RawEvents, on_progress: Callable[[str, int], None]) -> list[TriggerReport]:
-    """Match every trigger with every event of its stream, in order. `on_progress` receives the pass and the number of events read."""
+def backtest(
+    triggers: Mapping[str, BaseEventTrigger], events: RawEvents, on_progress: Callable[[str, int], None], spark: SparkMatcher | None = None
+) -> list[TriggerReport]:
+    """Match every trigger with every event of its stream, in order. `on_progress` receives the pass and the last position read.
+
+    With `spark`, watches are matched there, and only events that it cannot decide are read here.
+    """
     streams = Streams(triggers)
     watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}
     reports = {name: TriggerReport(name) for name in triggers}
     if watches:
-        _match_watches(watches, reports, streams, _with_progress(events, "watches", on_progress))
+        _backtest_watches(watches, reports, streams, events, on_progress, spark)
     for name, trigger in triggers.items():
         if name in watches:
             continue
@@ -83,6 +98,28 @@ def backtest(triggers: Mapping[str, BaseEventTrigger], events: RawEvents, on_pro
         mine = (event for event in _with_progress(events, name, on_progress) if streams.may_see(name, event))
         asyncio.run(_run_filter(trigger, reports[name], mine))
     return list(reports.values())
+
+
+def _backtest_watches(
+    watches: Mapping[str, WatchTrigger],
+    reports: Mapping[str, TriggerReport],
+    streams: Streams,
+    events: RawEvents,
+    on_progress: Callable[[str, int], None],
+    spark: SparkMatcher | None,
+) -> None:
+    groups = [] if spark is None else spark.groups(watches, events)
+    if spark is None or not groups:
+        _match_watches(watches, reports, streams, _with_progress(events, WATCHES, on_progress))
+        return
+    for group in groups:
+        matches = spark.match(group, events, EXAMPLES)
+        undecided = _with_progress(events.at(matches.undecided), WATCHES, on_progress)
+        first_missing = _match_watches(group, reports, streams, undecided)
+        _add_firings(matches, reports, events)
+        for name in matches.lacking:
+            if matches.firings[name].count:
+                _add_missing(group[name], matches.firings[name], reports[name], streams, events, first_missing.get(name))
 
 
 class Streams:
@@ -105,18 +142,45 @@ class Streams:
 
 
 def _with_progress(events: Iterable[Replayed], name: str, on_progress: Callable[[str, int], None]) -> Iterable[Replayed]:
-    count = 0
+    count = position = 0
     for count, event in enumerate(events, 1):
         yield event
+        position = event.position
         if count % PROGRESS_INTERVAL_EVENTS == 0:
-            on_progress(name, count)
-    on_progress(name, count)
+            on_progress(name, position)
+    on_progress(name, position)
+
+
+def _add_firings(matches: WatchMatches, reports: Mapping[str, TriggerReport], events: RawEvents) -> None:
+    """Add the firings that Spark counted."""
+    counted = {name: firings for name, firings in matches.firings.items() if firings.count and name not in matches.lacking}
+    known = events.identified(position for firings in counted.values() for position in (*firings.first, firings.last))
+    for name, firings in counted.items():
+        reports[name].add(firings.count, [_firing(known[position]) for position in (*firings.first, firings.last)])
+
+
+def _add_missing(
+    watch: WatchTrigger, matched: Firings, report: TriggerReport, streams: Streams, events: RawEvents, first_missing: int | None
+) -> None:
+    """Add the matches, counted by Spark, of a watch whose fields no event has. `first_missing`: the first event that the driver counted."""
+    report.missing += matched.count
+    first = matched.first[0]
+    if first_missing is None or first < first_missing:
+        alone = TriggerReport(report.trigger)
+        _match_watches({report.trigger: watch}, {report.trigger: alone}, streams, events.at(Positions.of([first])))
+        report.note = alone.note
+
+
+def _firing(event: Identified) -> BacktestFiring:
+    return BacktestFiring(event.id, event.position, event.occurred)
 
 
 def _match_watches(
     watches: Mapping[str, WatchTrigger], reports: Mapping[str, TriggerReport], streams: Streams, events: Iterable[Replayed]
-) -> None:
+) -> dict[str, int]:
+    """Match the watches through their index. Return the position of the first event that lacks a field, for each watch that has one."""
     names = list(watches)
+    first_missing: dict[str, int] = {}
     watch_set = WatchSet(dict(enumerate(watches.values())))
     for event in events:
         match = watch_set.match(event.raw, LANE, event.position)
@@ -133,9 +197,11 @@ def _match_watches(
                     report = reports[names[number]]
                     report.missing += 1
                     report.note = report.note or f"Event {event.id}: {error}"
+                    first_missing.setdefault(report.trigger, event.position)
             else:
                 for number in numbers:
                     reports[names[number]].fire(event)
+    return first_missing
 
 
 class _Stream:

@@ -35,6 +35,7 @@ from headrace.replay.pipelines import PipelineReplay, PipelineResult
 from headrace.replay.project_inputs import on_same_stream
 from headrace.replay.raw_events import RawEvents
 from headrace.replay.spark_tasks import Progress, Tasks
+from headrace.replay.watch_matches import SparkMatcher
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.calls.execution import GET_LOG_HEAD
 from headrace.wire.control.jobs import EVERY_PROJECT, CompleteJob, RegisterJob
@@ -108,10 +109,11 @@ def run_replay(
     opened = nullcontext(spark) if spark else _session(options, folders)
     with opened as session, _translate_spark_errors(stop):
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
+        tasks = Tasks(session, progress, stop)
         with _history(session, options, files, project) as (history, names, first):
-            outcome = order_history(history, options.out / ORDERED, options.work, Tasks(session, progress, stop))
+            outcome = order_history(history, options.out / ORDERED, options.work, tasks)
         events = RawEvents(options.out / ORDERED, names)
-        reports, ran = _run_project(session, options, project, events, outcome, progress)
+        reports, ran = _run_project(session, options, project, events, outcome, tasks, progress)
     return ReplayReport(options.out, time.monotonic() - begun, outcome, reports, ran, first)
 
 
@@ -120,7 +122,13 @@ def _session(options: ReplayOptions, folders: Sequence[Path]) -> AbstractContext
 
 
 def _run_project(
-    spark: SparkSession, options: ReplayOptions, project: Project | None, events: RawEvents, outcome: Outcome, progress: Progress
+    spark: SparkSession,
+    options: ReplayOptions,
+    project: Project | None,
+    events: RawEvents,
+    outcome: Outcome,
+    tasks: Tasks,
+    progress: Progress,
 ) -> tuple[list[TriggerReport], list[PipelineResult]]:
     if project is None:
         return [], []
@@ -128,7 +136,7 @@ def _run_project(
     reports: list[TriggerReport] = []
     if options.backtest:
         on_progress: Callable[[str, int], None] = lambda name, count: progress(f"backtest of {name}", count, outcome.events)  # noqa: E731
-        reports = backtest(triggers, events, on_progress)
+        reports = backtest(triggers, events, on_progress, SparkMatcher(spark, options.work, tasks))
     if not options.pipelines:
         return reports, []
     watches = {name: trigger for name, trigger in triggers.items() if isinstance(trigger, WatchTrigger)}

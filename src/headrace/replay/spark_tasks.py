@@ -61,12 +61,13 @@ class Tasks:
         return self._run(phase, count, history.mapInArrow(partial(_with_rows, function), RESULT_SCHEMA))
 
     def _run(self, phase: str, count: int, answers: DataFrame) -> list[Any]:
-        with self._watched(phase, count):
+        with self.watched(phase, count):
             rows = answers.collect()
         return [msgspec.json.decode(row["answer"]) for row in rows]
 
     @contextmanager
-    def _watched(self, phase: str, count: int) -> Iterator[None]:
+    def watched(self, phase: str, count: int) -> Iterator[None]:
+        """Report the progress of the jobs that run in this block, which have `count` tasks. Cancel them if `stop` is set."""
         context = self._spark.sparkContext
         group = f"headrace replay: {phase}"
         context.setJobGroup(group, group, interruptOnCancel=True)

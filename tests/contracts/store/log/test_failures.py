@@ -75,7 +75,7 @@ def workload(owner: Holder, trigger_id: int = 1) -> Workload:
 
 def detail_of(owner: Holder, trigger_id: int = 1) -> TriggerDetail:
     with owner.store.reading() as connection:
-        found = trigger_detail(connection, trigger_id, owner.store.now())
+        found = trigger_detail(connection, owner.store.keyring, trigger_id, owner.store.now())
     assert found is not None
     return found
 

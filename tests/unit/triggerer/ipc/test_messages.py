@@ -27,6 +27,7 @@ from headrace.triggerer.ipc.messages import (
 )
 
 ids = st.integers(min_value=1, max_value=2**53)
+EPOCHS = st.dictionaries(ids, ids)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Page, st.text(), st.binary()),
     st.builds(ProjectLoaded, st.text(), st.binary()),
@@ -40,7 +41,7 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(
         CallFailed, ids, st.text(), st.text(), st.none() | st.text(), st.none() | ids, st.none() | st.text(), st.none() | st.just(1.5)
     ),
-    st.builds(RunTriggers, st.dictionaries(ids, ids), st.lists(ids), st.lists(st.binary()), st.dictionaries(ids, ids), st.dictionaries(ids, ids)),
+    st.builds(RunTriggers, EPOCHS, st.lists(ids), st.lists(st.binary()), EPOCHS, EPOCHS),
     st.builds(Drain, st.floats(min_value=0, max_value=1e6)),
 )
 
