@@ -93,7 +93,7 @@ def why(name: Name, event: Event, by_id: ById = False, project: Project = None, 
     """Say why a trigger fired on an event of the log or did not.
 
     The answer comes from the log, the backlogs, the dead letters and the declaration of the trigger. For a watch that does not match, it
-    names the first field that fails and its value, as `headrace match` does.
+    names a field that fails and its value, as `headrace match` does.
     """
     with admin_client(read_settings(api_url=api_url)) as client:
         explanation = client.read(calls.EXPLAIN_FIRING, {"trigger": name, "event": event, "by_id": by_id, "project": project})
