@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from headrace.pipeline.execution.run_lock import RunLock
 from headrace.pipeline.runs.identity import Attempt, Origin, RunKey, StoredRun
 from headrace.pipeline.tables.compaction import file_system, table_lock
 from headrace.pipeline.tables.compaction.file_system import CompactionUnsupported
+from headrace.pipeline.tables.compaction.listing_watch import ListingWatch
 from headrace.pipeline.tables.compaction.small_files import MAX_REST, TARGET_BYTES, Compaction, merge_limit
 from headrace.pipeline.tables.compaction.table_lock import TableBusy, compactor_lock, exchange_lock, writer_lock
 from headrace.pipeline.tables.contents import no_progress, read_table
@@ -40,8 +42,18 @@ STEPS = ((os, "fsync"), (os, "link"), (compaction, "exchange"), (Path, "rename")
 """What a compaction calls between two states of the disk."""
 
 
+PAUSE_SECONDS = 0.3
+"""Of a reader, which otherwise lists the folder all the time. Then it is not exchanged."""
+
+
 class Died(BaseException):
     """The process was killed."""
+
+
+@pytest.fixture(autouse=True)
+def no_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare compactions the wait for readers. A test that has some sets the time again."""
+    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 0.0)
 
 
 def append(tables: Path, batch: int, values: list[int] | pa.Table, sink: ParquetSink | None = None, pipeline: str = "legs") -> int:
@@ -246,25 +258,21 @@ def test_a_compaction_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.M
 
 
 def read_until(stop: threading.Event, tables: Path, stored: list[int], read: Callable[[Path], list[int]], failures: list[str]) -> None:
-    """Read the table in a loop. It has the rows stored before, and no row twice.
-
-    A file may be replaced after it was listed. If the folder is exchanged during a listing, pyarrow leaves out the files that vanish.
-    """
-    reads = 0
-    while not stop.is_set() or reads == 0:
-        before, folder = stored[0], (tables / "legs").stat().st_ino
+    """Read the table in a loop. It has the rows stored before, and no row twice. A file may be replaced after it was listed."""
+    is_first = True
+    while is_first or not stop.wait(PAUSE_SECONDS):
+        is_first = False
+        before = stored[0]
         try:
             found = read(tables / "legs")
         except FileNotFoundError:
             continue
-        if (tables / "legs").stat().st_ino != folder:
-            continue
-        reads += 1
         if len(set(found)) != len(found) or not set(range(before)) <= set(found) <= set(range(stored[0] + 1)):
             failures.append(f"{before} to {stored[0]} rows are stored, and {len(found)} were read, {len(set(found))} of them different")
 
 
-def test_concurrent_readers_and_writers_see_each_row_once(tmp_path: Path) -> None:
+def test_concurrent_readers_and_writers_see_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 0.1)
     append(tmp_path, 0, [0])
     stored, failures, stop = [1], list[str](), threading.Event()
     merged = threading.Semaphore(0)
@@ -294,6 +302,59 @@ def test_concurrent_readers_and_writers_see_each_row_once(tmp_path: Path) -> Non
         thread.join(60)
     assert failures == []
     assert rows(tmp_path) == list(range(300))
+
+
+def test_a_folder_that_is_being_listed_is_exchanged_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader as pyarrow is one: it opens the folder, reads the names, and then looks at each file by its path."""
+    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 1.0)
+    for batch in range(4):
+        append(tmp_path, batch, [batch])
+    folder = tmp_path / "legs"
+    listed, looked = list[Path](), list[bool]()
+    is_quiet = ListingWatch.is_quiet
+
+    def list_then_look() -> None:
+        listed.extend(folder.iterdir())
+        time.sleep(0.3)  # the reader is interrupted, which is what this test is about
+        looked.extend(path.exists() for path in listed)
+
+    def while_listed(self: ListingWatch, seconds: float) -> bool:
+        if not readers:
+            readers.append(threading.Thread(target=list_then_look))
+            readers[0].start()
+        return is_quiet(self, seconds)
+
+    readers: list[threading.Thread] = []
+    monkeypatch.setattr(ListingWatch, "is_quiet", while_listed)
+    assert merge(tmp_path) is not None
+    readers[0].join()
+    assert len(listed) >= 4
+    assert all(looked), "the reader sees one folder"
+    assert rows(tmp_path) == [0, 1, 2, 3]
+
+
+def test_a_folder_that_is_listed_all_the_time_is_not_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 60.0)
+    monkeypatch.setattr(compaction, "_LISTINGS_SECONDS", 0.2)
+    for batch in range(4):
+        append(tmp_path, batch, [batch])
+    inode = (tmp_path / "legs").stat().st_ino
+    stop = threading.Event()
+
+    def list_all_the_time() -> None:
+        while not stop.wait(0.01):
+            list((tmp_path / "legs").iterdir())
+
+    reader = threading.Thread(target=list_all_the_time)
+    reader.start()
+    try:
+        with pytest.raises(TableBusy, match="its folder was listed all the time"):
+            merge(tmp_path)
+    finally:
+        stop.set()
+        reader.join()
+    assert (tmp_path / "legs").stat().st_ino == inode
+    assert not (tmp_path / ".compaction" / "legs" / "next").exists()
 
 
 def test_a_reader_that_opened_the_folder_reads_it_as_it_was(tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
 """Merge the small files of a Parquet table. A reader lists the small files or the merged ones, and never both.
 
 The merged files are written into a new folder, which gets hard links to all other files of the table. Then the two
-folders are exchanged in one step, while no writer adds a file. Killed at any point, a compaction leaves the old folder
-or the new one under the table's name. The other one is removed later.
+folders are exchanged in one step, while no writer adds a file, and some time after the last listing of the folder.
+Killed at any point, a compaction leaves the old folder or the new one under the table's name. The other one is removed
+later.
+
+Readers such as pyarrow and Spark read the names of a folder, then look at each file by its path, and leave out files
+that have vanished. So an exchange during a listing would show them a part of the rows, without an error.
 
 The old folder stays for some time as it was. A reader that has opened the folder itself, and not only its name, goes on
 in it.
@@ -27,6 +31,7 @@ from headrace.errors import PipelineError
 from headrace.pipeline.runs.identity import RUN_KEY
 from headrace.pipeline.tables.column_types import conformed
 from headrace.pipeline.tables.compaction.file_system import CompactionUnsupported, exchange, is_local
+from headrace.pipeline.tables.compaction.listing_watch import ListingWatch
 from headrace.pipeline.tables.compaction.small_files import TARGET_BYTES, Compaction, merge_limit
 from headrace.pipeline.tables.compaction.table_lock import REMOTE, TableBusy, compactor_lock, exchange_lock, work_folder
 from headrace.pipeline.tables.parquet.run_index import (
@@ -52,6 +57,11 @@ T = TypeVar("T")
 
 _LOCK_SECONDS: Final = 5.0
 _RUNS_SECONDS: Final = 1.0
+_LISTING_SECONDS: Final = 0.1
+"""The time that a reader gets to look at the files of a listing, beside that for each file. An exchange waits for it."""
+_LISTED_FILE_SECONDS: Final = 0.0005
+_LISTINGS_SECONDS: Final = 2.0
+"""How long an exchange waits for the end of listings. The writers of the table wait meanwhile."""
 _GROUP_ROWS: Final = 1_048_576
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _MAX_PENDING: Final = 1024
@@ -79,8 +89,10 @@ class ParquetCompaction:
             CompactionUnsupported: The table cannot be compacted where it is.
             PipelineError: A file cannot be read.
         """
-        self._check_support()
+        if self._folder.is_symlink() or not is_local(self._folder):
+            raise CompactionUnsupported(f"The folder {self._folder} is a symbolic link or on a file system that other hosts can write.")
         with compactor_lock(self._tables, self._table):
+            self._check_writers()
             self._retire()  # what a killed compaction left
             sizes = self._sizes()
             limit = TARGET_BYTES if at_least is None else merge_limit(list(sizes.values()))
@@ -111,9 +123,8 @@ class ParquetCompaction:
             shutil.rmtree(folder, ignore_errors=True)  # the rest is removed next time
         return [str(path.relative_to(self._tables)) for path in folders]
 
-    def _check_support(self) -> None:
-        if self._folder.is_symlink() or not is_local(self._folder):
-            raise CompactionUnsupported(f"The folder {self._folder} is a symbolic link or on a file system that other hosts can write.")
+    def _check_writers(self) -> None:
+        """Refuse a table that others have written. Only the holder of the lock lists the folder: listings delay its exchange."""
         if (self._folder / REMOTE).exists():
             raise CompactionUnsupported(f"Another host has written the table {self._table!r} through a network.")
         foreign = [entry.name for entry in os.scandir(self._folder) if entry.is_dir() and entry.name not in {SCHEMAS, WRITERS, INDEX}]
@@ -193,12 +204,25 @@ class ParquetCompaction:
                 sync_folder(self._next / name)
             _copy_owner(self._folder, self._next)
             sync_folder(self._next)
-            exchange(self._folder, self._next)
+            with ListingWatch(self._folder) as listings:
+                self._wait_for_listings(listings, len(before))
+                exchange(self._folder, self._next)
             sync_folder(self._tables)
             late = {entry.name for entry in os.scandir(self._next) if entry.is_file()} - before
             for name in late:  # other programs do not know the lock
                 os.link(self._next / name, self._folder / name)
         return Compaction(_count(before), _count((before - replaced) | merged.keys()))
+
+    def _wait_for_listings(self, listings: ListingWatch, files: int) -> None:
+        """Wait until readers of the folder have looked at the files that they have listed. Raises `TableBusy`."""
+        seconds = _LISTING_SECONDS + _LISTED_FILE_SECONDS * files
+        deadline = time.monotonic() + _LISTINGS_SECONDS
+        while not listings.is_quiet(seconds):
+            if time.monotonic() > deadline:
+                raise TableBusy(
+                    f"The table {self._table!r} was not compacted: its folder was listed all the time.",
+                    hint=f"It is unchanged. Read it with pauses of {seconds:.1f} s and more, or keep it as a Delta table.",
+                )
 
     def _link(self, names: set[str]) -> None:
         for name in names:
