@@ -27,6 +27,7 @@ from headrace.cli.commands.inspect import (
 from headrace.cli.console import err, fail
 from headrace.errors import HeadraceError, SchemaError, UsageError
 from headrace.process.child import LIFELINE
+from headrace.process.garbage import collect_less_often
 from headrace.settings import unknown_variables
 
 app = typer.Typer(
@@ -92,6 +93,7 @@ def exit_code(error: HeadraceError) -> int:
 
 def run() -> None:
     """Run the command line. An error is printed as one message, or with `--debug` as a traceback."""
+    collect_less_often()
     try:
         app()
     except HeadraceError as error:

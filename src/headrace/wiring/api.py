@@ -15,7 +15,6 @@ from headrace.api.middleware.access_control import NetworkExposure
 from headrace.api.server import Server
 from headrace.errors import ResourceError
 from headrace.process.alerts import published_api
-from headrace.process.garbage import collect_less_often
 from headrace.settings import Settings
 from headrace.store import Liveness, open_store
 from headrace.store.db.single_instance import exclusive_api
@@ -48,7 +47,6 @@ def serve_api(settings: Settings, *, migrate: bool, discard_secrets: bool = Fals
             webhook_allow_private=settings.webhook_allow_private,
             local_alerts=local_alerts,
         )
-        collect_less_often()
         gc.freeze()  # a full collection of the loaded program would stop requests for a tenth of a second
         config = uvicorn.Config(app, http=BoundedHttp, log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="on")
         Server(app, config).run(sockets=[listener])

@@ -21,7 +21,6 @@ from headrace.client.http.proxied_session import ProxiedSession
 from headrace.client.secret_source import async_source
 from headrace.client.triggerer import TriggererClient
 from headrace.errors import HeadraceError, UsageError
-from headrace.process.garbage import collect_less_often
 from headrace.project import Project
 from headrace.settings import Settings
 from headrace.sources.dead_letters.sender import make_sender
@@ -52,7 +51,6 @@ MakeClient = Callable[[ProxiedSession], TriggererClient]
 
 def start_runner(settings: Settings) -> None:
     """Run the streams and watches of a triggerer. The triggerer starts this process."""
-    collect_less_often()
     watchdog = WatchdogPolicy(stuck=settings.stuck_timeout)
     limits = Limits(settings.ack_timeout, settings.advance_timeout, settings.retry_wait, watchdog)
     command = (sys.executable, "-m", "headrace", "trigger-process")
