@@ -30,6 +30,7 @@ listeners.tcp.1 = 127.0.0.1:$port
 management.tcp.ip = 127.0.0.1
 management.tcp.port = $management
 consumer_timeout = ${RABBITMQ_CONSUMER_TIMEOUT_MS:-1800000}
+max_message_size = 16777216
 collect_statistics_interval = 500
 log.console = true
 log.console.level = warning

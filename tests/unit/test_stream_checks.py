@@ -66,6 +66,7 @@ def test_a_trigger_in_python_can_read_each_shard() -> None:
             Kafka("orders", group="shop", dead_letter_topic="b"),
             "dead_letter_topic",
         ),
+        (SQS("orders", dead_letter_queue="dead"), SQS("orders"), "dead_letter_queue"),
         (Directory("inbox", keep_done=3), Directory("inbox"), "keep_done"),
         (Queue("orders.queue", lanes=4), Queue("orders.queue"), "lanes"),
         (SQS("orders"), SQS("orders", decode=("sns", "json")), "decode"),

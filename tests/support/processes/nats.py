@@ -107,8 +107,19 @@ class NatsServer(BrokerServer):
             await taker.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", b'{"batch":2,"expires":30000000000}', reply=inbox)
         await taker.flush()
 
+    async def answer(self, subject: str, answer: bytes) -> None:
+        """Answer each message of a subject, on a connection of its own, until `end_takers`."""
+        taker = await _connect(self.address, self._options)
+        self._takers.append(taker)
+
+        async def respond(message: Any) -> None:
+            await message.respond(answer)
+
+        await taker.subscribe(subject, cb=respond)
+        await taker.flush()
+
     async def end_takers(self) -> None:
-        """Close the connections of `take`."""
+        """Close the connections of `take` and `answer`."""
         while self._takers:
             await self._takers.pop().close()
 

@@ -51,6 +51,11 @@ class Proxy:
         self._thread.start()
         self._run(self._accept())
 
+    @property
+    def open(self) -> int:
+        """The number of connections that neither side has closed."""
+        return len(self._connections)
+
     def passed(self, direction: Literal["to_server", "to_client"]) -> int:
         """Return the number of chunks that were passed on in a direction."""
         return self._ways[direction].chunks

@@ -122,6 +122,10 @@ class RabbitServer(BrokerServer):
         }
         assert self._request("POST", "/exchanges/%2F/amq.default/publish", message) == {"routed": True}
 
+    def take(self, queue: str) -> list[tuple[bytes, Any]]:
+        """Remove all messages of a queue, and return their bodies and properties."""
+        return list(self._call(self._take(queue)))
+
     def last_message(self, queue: str) -> str | None:
         """Return the body of the last message of a short queue, or None without one. The messages stay in the queue."""
         if self.admin.get(f"/queues/%2F/{queue}").status_code == 404:
@@ -189,6 +193,15 @@ class RabbitServer(BrokerServer):
                     for body in bodies[start : start + MAX_UNCONFIRMED]
                 )
             )
+
+    async def _take(self, queue: str) -> list[tuple[bytes, Any]]:
+        from pamqp.commands import Basic
+
+        channel = await self._sending()
+        messages: list[tuple[bytes, Any]] = []
+        while not isinstance((message := await channel.basic_get(queue, no_ack=True)).delivery, Basic.GetEmpty):
+            messages.append((bytes(message.body), message.header.properties))
+        return messages
 
     async def _send_undecodable(self, exchange: str) -> None:
         import pamqp.frame

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
+from base64 import b64decode
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -33,7 +36,7 @@ def copy_of(number: int, data: bytes = b"{", metadata: MessageMetadata | None = 
 
 
 class Copied(NamedTuple):
-    """One message of a dead-letter topic."""
+    """One message of a dead-letter target."""
 
     key: bytes | None
     value: bytes | None
@@ -43,6 +46,18 @@ class Copied(NamedTuple):
     def number(self) -> int:
         """The number of the dead letter."""
         return int(self.headers["headrace-number"] or b"")
+
+
+def copied(value: bytes, headers: Mapping[str, bytes | None]) -> Copied:
+    """Return a copy whose key is the header `headrace-key`."""
+    return Copied(headers.get("headrace-key"), value, {name: one for name, one in headers.items() if name != "headrace-key"})
+
+
+def bytes_of(texts: Mapping[str, str]) -> dict[str, bytes | None]:
+    """Return the values of headers that are texts. The header `headrace-base64` names those in base64."""
+    encoded = json.loads(texts.get("headrace-base64", "[]"))
+    others = {name: text for name, text in texts.items() if name != "headrace-base64"}
+    return {name: b64decode(text) if name in encoded else text.encode() for name, text in others.items()}
 
 
 def copies_in(server: KafkaServer, topic: str) -> list[Copied]:

@@ -41,15 +41,15 @@ class Proxied(NamedTuple):
     close: Callable[[], None]
 
 
-class _ProxiedKafka(NamedTuple):
+class ProxiedKafka(NamedTuple):
     """A server of Kafka that tells its clients the address of the proxy."""
 
     server: KafkaServer
     proxy: Proxy
 
 
-@cache
-def _proxied_kafka() -> _ProxiedKafka:
+def new_proxied_kafka() -> ProxiedKafka:
+    """Return a new server behind a proxy. Skip the test where it is not installed."""
     kafka.require("kafka")
     proxy = Proxy(free_port())
     folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
@@ -62,8 +62,10 @@ def _proxied_kafka() -> _ProxiedKafka:
         KAFKA_ADVERTISED=f",PROXIED://{proxy.address}",
         KAFKA_PROPERTIES=str(properties),
     )
-    return _ProxiedKafka(server, proxy)
+    return ProxiedKafka(server, proxy)
 
+
+_proxied_kafka = cache(new_proxied_kafka)
 
 KAFKA_SHORT: Final = {
     "socket_timeout_ms": "1500",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,34 +12,51 @@ from headrace.sources.pubsub.producer import PubSubProducer
 from headrace.sources.pubsub.upstream import PubSub
 from headrace.testing.contract.broker import Broker
 from headrace.triggers.upstream import Upstream
-from support.processes.broker_server import connection_variable
+from support.processes.broker_server import BrokerServer, connection_variable
 from support.processes.pubsub import shared
 
 PROJECT = "projects/shop"
 
 
 class PubSubSubscription:
-    """A subscription of the shared server, with the shortest deadline."""
+    """A subscription of a server, by default of the shared one, with the shortest deadline."""
 
-    def __init__(self, *, ordered: bool = False) -> None:
+    def __init__(self, *, ordered: bool = False, server: BrokerServer | None = None) -> None:
         import grpc
         from google.pubsub_v1.services.publisher import PublisherClient
         from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
         from google.pubsub_v1.services.subscriber import SubscriberClient
         from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-        self.server = shared()
+        self.server = server or shared()
         address = self.server.address
         self._channel = grpc.insecure_channel(address)
         self._publisher: Any = PublisherClient(transport=PublisherGrpcTransport(channel=self._channel))
         self._subscriber: Any = SubscriberClient(transport=SubscriberGrpcTransport(channel=self._channel))
         self.name = f"orders-{secrets.token_hex(4)}"
         self._topic, self._path = f"{PROJECT}/topics/{self.name}", f"{PROJECT}/subscriptions/{self.name}"
-        self._publisher.create_topic(name=self._topic)
-        self._subscriber.create_subscription(
-            request={"name": self._path, "topic": self._topic, "ack_deadline_seconds": 10, "enable_message_ordering": ordered}
-        )
+        self._is_ordered = ordered
+        self.create()
         self.connection = f"pubsub_{secrets.token_hex(4)}"
+        self.set_address(address)
+
+    def create(self) -> None:
+        """Create the topic and the subscription. A server that was killed has forgotten them."""
+        self.create_topic()
+        self._subscriber.create_subscription(
+            request={"name": self._path, "topic": self._topic, "ack_deadline_seconds": 10, "enable_message_ordering": self._is_ordered}
+        )
+
+    def create_topic(self) -> None:
+        """Create the topic."""
+        self._publisher.create_topic(name=self._topic)
+
+    def delete_topic(self) -> None:
+        """Delete the topic. The subscription stays."""
+        self._publisher.delete_topic(topic=self._topic)
+
+    def set_address(self, address: str) -> None:
+        """Set the address of the connection."""
         os.environ[connection_variable(self.connection)] = f"pubsub://{address}/shop?emulator=true"
 
     def send(self, messages: Sequence[bytes], key: str = "", **attributes: str) -> None:
@@ -46,6 +64,20 @@ class PubSubSubscription:
         for start in range(0, len(messages), 200):
             batch = [{"data": data, "ordering_key": key, "attributes": attributes} for data in messages[start : start + 200]]
             self._publisher.publish(topic=self._topic, messages=batch)
+
+    def take(self) -> list[Any]:
+        """Take all messages, as `PubsubMessage`s, and acknowledge them."""
+        taken: list[Any] = []
+        request = {"subscription": self._path, "max_messages": 1_000, "return_immediately": True}
+        with warnings.catch_warnings(action="ignore"):  # the flag is deprecated, and without it the fake waits
+            while received := self._subscriber.pull(request=request).received_messages:
+                self._subscriber.acknowledge(subscription=self._path, ack_ids=[one.ack_id for one in received])
+                taken += [type(one.message).pb(one.message) for one in received]
+        return taken
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether the server has a topic."""
+        return f"{PROJECT}/topics/{name}" in {topic.name for topic in self._publisher.list_topics(project=PROJECT)}
 
     def pull(self) -> list[str]:
         """Return the ids of messages that another reader gets now."""

@@ -10,7 +10,15 @@ from headrace.errors import UpstreamError
 from headrace.ports.dead_letter_sender import DeadLetterSender
 from headrace.triggers.upstream import Upstream
 
-MODULES: Final[Mapping[str, str]] = {"headrace.sources.kafka.upstream.Kafka": "headrace.sources.dead_letters.kafka"}
+MODULES: Final[Mapping[str, str]] = {
+    "headrace.sources.kafka.upstream.Kafka": "headrace.sources.dead_letters.kafka",
+    "headrace.sources.nats.upstream.Nats": "headrace.sources.dead_letters.nats",
+    "headrace.sources.pubsub.upstream.PubSub": "headrace.sources.dead_letters.pubsub",
+    "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.dead_letters.rabbitmq",
+    "headrace.sources.rabbitmq.upstream.RabbitMQ": "headrace.sources.dead_letters.rabbitmq",
+    "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.dead_letters.redis",
+    "headrace.sources.sqs.upstream.SQS": "headrace.sources.dead_letters.sqs",
+}
 """The module with the function `make_sender` for each class. It is imported when it is needed."""
 
 

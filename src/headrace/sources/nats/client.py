@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from headrace.core.connection import Connection
-from headrace.errors import HeadraceError, StreamError
+from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.connections.client_library import import_library, missing_library
 from headrace.sources.nats.service_errors import ApiError, described
 from headrace.sources.nats.settings import ClientSettings, client_settings
@@ -131,6 +131,27 @@ class NatsClient:
             await self._client.publish(subject, data, reply=reply)
         except Exception as error:
             raise described(what, self._cause(error)) from None
+
+    async def store(self, what: str, subject: str, data: bytes, headers: Mapping[str, str]) -> Mapping[str, Any] | None:
+        """Send a message to a stream and return the answer of JetStream, or None if no stream listens to the subject.
+
+        The answer has the name of the stream, or an `error`. Raises `HeadraceError`.
+        """
+        from nats.errors import NoRespondersError
+
+        try:
+            message = await self._call(self._client.request(subject, data, timeout=ANSWER_SECONDS, headers=dict(headers)))
+        except NoRespondersError:
+            return None
+        except Exception as error:
+            raise described(what, self._cause(error)) from None
+        try:
+            answer = json.loads(message.data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or not answer.keys() & {"stream", "error"}:
+            raise UpstreamError(f"{what}: another program answers it.", hint="Name a subject to which only a stream listens.")
+        return answer
 
     async def acknowledge(self, what: str, reply: str) -> bool:
         """Acknowledge a message and wait until the server has stored it. Return False if its consumer does not exist. Raises as `api`."""

@@ -41,6 +41,14 @@ log = structlog.get_logger(__name__)
 Info = Mapping[str, Any]
 
 
+class StreamSource(NamedTuple):
+    """Another stream that a stream copies, as a mirror or as one of its sources: which subjects, and whether they change."""
+
+    stream: str
+    subjects: Sequence[str]
+    is_transformed: bool
+
+
 class StreamInfo(NamedTuple):
     """The stream as the server describes it."""
 
@@ -49,6 +57,7 @@ class StreamInfo(NamedTuple):
     last: int
     retention: str
     subjects: Sequence[str]
+    sources: Sequence[StreamSource] = ()
 
     @property
     def is_work_queue(self) -> bool:
@@ -76,7 +85,14 @@ async def look_at_stream(client: NatsClient, stream: str) -> StreamInfo:
         int(state["last_seq"]),
         str(config.get("retention")),
         tuple(config.get("subjects") or ()),
+        tuple(_source(one) for one in (config.get("mirror"), *(config.get("sources") or ())) if one),
     )
+
+
+def _source(config: Info) -> StreamSource:
+    transforms = config.get("subject_transforms") or ()
+    subjects = [one["src"] for one in transforms] or [config.get("filter_subject") or ALL_SUBJECTS]
+    return StreamSource(str(config["name"]), subjects, bool(transforms))
 
 
 async def look_at_consumer(client: NatsClient, stream: str, consumer: str) -> Info | None:

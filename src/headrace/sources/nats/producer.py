@@ -31,6 +31,7 @@ class NatsArguments(NamedTuple):
     connection: str
     consumers: Description
     decode: Decoding
+    dead_letter_subject: str | None = None
 
 
 class NatsProducer(SharedStreamProducer):

@@ -14,8 +14,8 @@ NOT_ENABLED: Final = (10076, 10039)
 
 _CREDENTIALS: Final = "Correct the credentials of the connection: login and password, token, nkey_seed or credentials."
 PERMISSIONS: Final = (
-    "Allow this user to publish to $JS.API.STREAM.INFO and $JS.API.CONSUMER of the stream and to $JS.ACK, and to subscribe to _INBOX.>. "
-    "The guide NATS JetStream lists the subjects."
+    "Allow this user to publish to $JS.API.STREAM.INFO and $JS.API.CONSUMER of the stream, to $JS.ACK and to the dead-letter subject, "
+    "and to subscribe to _INBOX.>. The guide NATS JetStream lists the subjects."
 )
 _LIMIT: Final = "Raise the limit of the stream or the account, or lower the argument of the upstream."
 

@@ -17,6 +17,7 @@ MAX_LANES: Final = 100
 DIGEST_DIGITS: Final = 6
 FLOOR_SUFFIX: Final = "-floor"
 _TOKEN: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]+|\*")
+_WILDCARDS: Final = {"*", ALL_SUBJECTS}
 _SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -34,6 +35,23 @@ def check_subjects(subjects: str | Sequence[str]) -> tuple[str, ...]:
                 f"Invalid subjects: {one!r} and {other!r} overlap.", hint="A message must belong to one lane. Remove or narrow one of them."
             )
     return distinct
+
+
+def check_dead_letter_subject(subject: object, read: Iterable[str]) -> str:
+    """Return a subject for copies of dead letters. Raises `UpstreamError` if it is not one subject, or if the upstream reads it.
+
+    A filter that begins with a wildcard says nothing about the subjects of its stream, so it is not compared.
+    """
+    if not isinstance(subject, str) or _WILDCARDS & {*subject.split(".")}:
+        raise UpstreamError(f"Invalid dead_letter_subject {subject!r}: it is not one subject.", hint="Write it like dead.orders.")
+    _check(subject)
+    for filter in read:
+        if filter.partition(".")[0] not in _WILDCARDS and overlap(filter, subject):
+            raise UpstreamError(
+                f"The dead-letter subject {subject!r} is one of the subjects that are read: {filter!r}.",
+                hint="Name another subject, or narrow the filter.",
+            )
+    return subject
 
 
 def overlap(one: str, other: str) -> bool:

@@ -12,7 +12,7 @@ from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueF
 from headrace.sources.nats.consumers import Description
 from headrace.sources.nats.producer import NatsArguments, NatsProducer
 from headrace.sources.nats.start import Start, parse_start, serialize_start
-from headrace.sources.nats.subjects import ALL_SUBJECTS, check_subjects
+from headrace.sources.nats.subjects import ALL_SUBJECTS, check_dead_letter_subject, check_subjects
 
 MAX_STREAM_CHARS: Final = 255
 MAX_DURABLE_CHARS: Final = 100
@@ -35,6 +35,8 @@ class Nats(DecodingUpstream):
         decode: How a value becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
             the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         max_ack_pending: How many messages of a lane the server delivers before the first of them is acknowledged.
+        dead_letter_subject: The subject that gets a copy of each dead letter, or None. A stream must listen to it, and it must not be read
+            here.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Nats(DecodingUpstream):
         start: Start | str = "earliest",
         decode: Decoding | ValueFunction = "json",
         max_ack_pending: int = 100_000,
+        dead_letter_subject: str | None = None,
     ) -> None:
         if not _NAME.fullmatch(check_text("stream", stream)) or len(stream) > MAX_STREAM_CHARS:
             raise UpstreamError(f"Invalid stream {stream!r}.", hint="A name has no spaces, dots, wildcards and slashes.")
@@ -62,6 +65,9 @@ class Nats(DecodingUpstream):
             parse_start(start),
             check_integer("max_ack_pending", max_ack_pending, 1, MAX_ACK_PENDING),
         )
+        self._dead_letter_subject: str | None = None
+        if dead_letter_subject is not None:
+            self._dead_letter_subject = check_dead_letter_subject(dead_letter_subject, self._consumers.subjects)
 
     def stream_key(self) -> str:
         """Return `nats:` with the connection, the stream, the durable name and the subjects."""
@@ -79,17 +85,23 @@ class Nats(DecodingUpstream):
             "start": serialize_start(consumers.start),
             "decode": self._decode,
             "max_ack_pending": consumers.max_ack_pending,
+            **({} if self._dead_letter_subject is None else {"dead_letter_subject": self._dead_letter_subject}),
         }
 
     def arguments(self) -> NatsArguments:
         """Return the arguments as a producer needs them."""
-        return NatsArguments(self._connection, self._consumers, self._decode)
+        return NatsArguments(self._connection, self._consumers, self._decode, self._dead_letter_subject)
 
     def producer(self) -> NatsProducer:
         """Return a new producer. It connects in `open_stream`."""
         producer = NatsProducer(self.arguments())
         producer.upstream = self
         return producer
+
+    @property
+    def dead_letter_target(self) -> str | None:
+        """The subject that gets copies of dead letters."""
+        return None if self._dead_letter_subject is None else f"subject {self._dead_letter_subject}"
 
     @property
     def reader_names(self) -> tuple[str, ...]:

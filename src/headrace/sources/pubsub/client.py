@@ -16,7 +16,7 @@ from headrace.sources.leases.leases import Lease
 from headrace.sources.leases.service import Answer, Failures, Received
 from headrace.sources.pubsub.message import raw_event
 from headrace.sources.pubsub.service_errors import code_of, described, failures
-from headrace.sources.pubsub.settings import client_settings
+from headrace.sources.pubsub.settings import ClientSettings, client_settings
 
 MAX_MESSAGES: Final = 100
 """Messages of one pull."""
@@ -72,7 +72,8 @@ class PubSubClient:
         library = import_library("Pub/Sub cannot be read: its client library", "pubsub", module, f"{module}.transports", "grpc.aio")
         path = f"projects/{settings.project}/subscriptions/{subscription}"
         try:
-            transport = library.transports.SubscriberGrpcAsyncIOTransport(**_transport_arguments(settings, library.transports))
+            kind = library.transports.SubscriberGrpcAsyncIOTransport
+            transport = kind(**transport_arguments(settings, kind))
             return cls(library.SubscriberAsyncClient(transport=transport), path, wait, decode)
         except Exception as error:
             raise described(f"Connection '{connection.id}' cannot be used", error) from None
@@ -106,6 +107,16 @@ class PubSubClient:
         except Exception as error:
             if code_of(error) not in ("NOT_FOUND", "PERMISSION_DENIED"):
                 raise described("The connection to Pub/Sub failed", error) from None
+
+    async def topic(self) -> str | None:
+        """Return the path of the subscription's topic, or None if this user may not see it."""
+        try:
+            answer = await self._client.get_subscription(subscription=self._path, retry=None, timeout=ANSWER_SECONDS)
+        except Exception as error:
+            if code_of(error) == "PERMISSION_DENIED":
+                return None
+            raise described(f"The topic of subscription {self._name!r} cannot be looked up", error) from None
+        return str(answer.topic)
 
     def poll(self) -> Callable[[], Awaitable[Answer]]:
         """Return the request of one pull."""
@@ -161,8 +172,8 @@ class PubSubClient:
         return {}
 
 
-def _transport_arguments(settings: Any, transports: Any) -> dict[str, Any]:
-    """Return the arguments of the transport: a channel without TLS for an emulator, else the credentials."""
+def transport_arguments(settings: ClientSettings, kind: Any) -> dict[str, Any]:
+    """Return the arguments of a transport of a kind: a channel without TLS for an emulator, else the credentials."""
     options = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
@@ -177,7 +188,7 @@ def _transport_arguments(settings: Any, transports: Any) -> dict[str, Any]:
         return {"channel": grpc.aio.insecure_channel(settings.address, options=options)}
 
     def channel(host: str, **arguments: Any) -> Any:
-        return transports.SubscriberGrpcAsyncIOTransport.create_channel(host, **(arguments | {"options": options}))
+        return kind.create_channel(host, **(arguments | {"options": options}))
 
     if settings.account is None:
         return {"host": settings.address, "channel": channel}

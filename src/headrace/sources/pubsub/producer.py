@@ -21,6 +21,7 @@ class SubscriptionDescription(NamedTuple):
     decode: Decoding
     lease: int
     wait: int
+    dead_letter_topic: str | None = None
 
 
 class PubSubProducer(LeaseProducer):
@@ -32,7 +33,7 @@ class PubSubProducer(LeaseProducer):
 
     async def connect(self) -> tuple[LeaseService, LeaseSettings]:
         """Look up the subscription. Raises as `open_stream` does."""
-        name, connection, decode, lease, wait = self._description
+        name, connection, decode, lease, wait, _ = self._description
         client = PubSubClient.create(await aget_connection(connection), name, wait, decode)
         try:
             subscription = await client.look_up()

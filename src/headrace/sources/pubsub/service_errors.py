@@ -23,6 +23,14 @@ REJECTED: Final[Mapping[str, str]] = {
     "MalformedError": _CREDENTIALS,
 }
 """Status codes, and classes of errors of the client, that another attempt does not change, with what to do."""
+REJECTED_PUBLICATIONS: Final[Mapping[str, str]] = {
+    **REJECTED,
+    "NOT_FOUND": "Create the dead-letter topic, or correct its name or the project of the connection. Headrace creates no topics.",
+    "PERMISSION_DENIED": "Grant the role roles/pubsub.publisher on the dead-letter topic.",
+    "FAILED_PRECONDITION": "Enable the dead-letter topic, and the key with which it is encrypted.",
+    "INVALID_ARGUMENT": "Correct the name of the dead-letter topic, or the project of the connection.",
+}
+"""The same for requests about a dead-letter topic."""
 AWAY: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 AWAY_HINT: Final = "Is the service reachable? Are host and port of the connection right?"
 TRANSIENT: Final = "TRANSIENT_"
@@ -35,14 +43,14 @@ def code_of(error: BaseException) -> str:
     return str(code) if code else type(error).__name__
 
 
-def described(what: str, error: BaseException) -> HeadraceError:
-    """Return the error of Headrace for an exception of the client. `what` names what failed."""
+def described(what: str, error: BaseException, rejected: Mapping[str, str] = REJECTED) -> HeadraceError:
+    """Return the error of Headrace for an exception of the client. `what` names what failed, `rejected` has the errors of its request."""
     if isinstance(error, HeadraceError):
         return error
     code = code_of(error)
     text = " ".join(str(getattr(error, "message", None) or str(error) or code).split()).rstrip(". ")
-    if code in REJECTED:
-        return UpstreamError(f"{what}: {text}.", hint=REJECTED[code])
+    if code in rejected:
+        return UpstreamError(f"{what}: {text}.", hint=rejected[code])
     if code in AWAY:
         return StreamError(f"{what}: the service does not answer: {text}.", hint=AWAY_HINT)
     return StreamError(f"{what}: {text}.")

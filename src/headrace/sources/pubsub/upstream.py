@@ -27,6 +27,8 @@ class PubSub(DecodingUpstream):
         decode: How the data become JSON: `"json"`, `"text"`, `"base64"`, `"cloudevents"`, `"debezium"`, or by a function.
         lease: The acknowledgement deadline in seconds that an extension sets. It is extended as long as the message is not answered.
         wait: The seconds of a pull without messages. Closing the upstream takes up to this time.
+        dead_letter_topic: The topic that gets a copy of each dead letter, or None. It must exist in the project of the connection, and must
+            not be the topic of the subscription.
     """
 
     def __init__(
@@ -37,15 +39,17 @@ class PubSub(DecodingUpstream):
         decode: Decoding | ValueFunction = "json",
         lease: int = 60,
         wait: int = 5,
+        dead_letter_topic: str | None = None,
     ) -> None:
         decoding = check_decoding(decode)
         self.decodings = (decoding,)
         self._description = SubscriptionDescription(
-            _subscription_name(subscription),
+            _resource_name("subscription", subscription),
             _connection_id(connection),
             decoding,
             check_integer("lease", lease, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS, "seconds"),
             check_integer("wait", wait, 1, MAX_WAIT_SECONDS, "seconds"),
+            None if dead_letter_topic is None else _resource_name("dead_letter_topic", dead_letter_topic),
         )
 
     def stream_key(self) -> str:
@@ -54,7 +58,14 @@ class PubSub(DecodingUpstream):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments as plain JSON."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self._description._asdict()
+        arguments = self._description._asdict()
+        if arguments["dead_letter_topic"] is None:
+            del arguments["dead_letter_topic"]
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    def description(self) -> SubscriptionDescription:
+        """Return the arguments as a producer needs them."""
+        return self._description
 
     def producer(self) -> PubSubProducer:
         """Return a new producer. It connects in `open_stream`."""
@@ -63,18 +74,24 @@ class PubSub(DecodingUpstream):
         return producer
 
     @property
+    def dead_letter_target(self) -> str | None:
+        """The topic that gets copies of dead letters."""
+        topic = self._description.dead_letter_topic
+        return None if topic is None else f"topic {topic}"
+
+    @property
     def event_type(self) -> str:
         """The default type of an event from a message."""
         return "headrace.pubsub.message"
 
 
-def _subscription_name(subscription: object) -> str:
-    if not isinstance(subscription, str) or not _NAME.fullmatch(subscription):
+def _resource_name(argument: str, name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UpstreamError(
-            f"Invalid subscription {subscription!r}.",
+            f"Invalid {argument} {name!r}.",
             hint="Give its name without the project: 3 to 255 letters, digits and '-._~+%', first a letter.",
         )
-    return subscription
+    return name
 
 
 def _connection_id(connection: object) -> str:

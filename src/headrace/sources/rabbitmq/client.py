@@ -84,6 +84,11 @@ class RabbitConnection:
         """The name of the server's software."""
         return _text(self._connection.server_properties.get("product"))
 
+    @property
+    def max_frame_bytes(self) -> int | None:
+        """The size of the largest frame in bytes, or None without a limit. Properties and headers of a message are one frame."""
+        return int(self._connection.connection_tune.frame_max) or None
+
     async def channel(self, *, confirms: bool = False) -> Any:
         """Open a channel. With `confirms`, a sender waits until its message is in a queue. Raises errors of the client."""
         number = self._next_number()

@@ -41,6 +41,7 @@ class Queues(NamedTuple):
     prefetch: int
     dead_letters: bool
     consumer_timeout: int
+    dead_letter_queue: str | None = None
 
 
 class Delivery(NamedTuple):

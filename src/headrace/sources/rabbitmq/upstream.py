@@ -30,6 +30,8 @@ class RabbitMQ(DecodingUpstream):
         dead_letters: Whether a rejected message also goes to the dead-letter exchange of its queue. Without such an exchange, RabbitMQ
             drops it. By default, it becomes a dead letter of Headrace only.
         consumer_timeout: The consumer timeout of the server in seconds. A failed message is requeued after half of it.
+        dead_letter_queue: The queue that gets a copy of each dead letter of Headrace, with its reason, or None. It must exist, and must not
+            be read here. It needs no dead-letter exchange, and has no effect on `dead_letters`.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class RabbitMQ(DecodingUpstream):
         prefetch: int = 500,
         dead_letters: bool = False,
         consumer_timeout: int = 1_800,
+        dead_letter_queue: str | None = None,
     ) -> None:
         self._queues = _names(queues)
         self._decode = check_decoding(decode)
@@ -51,6 +54,7 @@ class RabbitMQ(DecodingUpstream):
         self._prefetch = check_integer("prefetch", prefetch, 1, MAX_PREFETCH, "messages")
         self._dead_letters = dead_letters
         self._consumer_timeout = check_integer("consumer_timeout", consumer_timeout, 1, MAX_CONSUMER_TIMEOUT_SECONDS, "seconds")
+        self._dead_letter_queue = None if dead_letter_queue is None else other_queue(dead_letter_queue, self._queues)
 
     def stream_key(self) -> str:
         """Return `rabbitmq:` with the connection and the queues."""
@@ -65,14 +69,31 @@ class RabbitMQ(DecodingUpstream):
             "prefetch": self._prefetch,
             "dead_letters": self._dead_letters,
             "consumer_timeout": self._consumer_timeout,
+            **({} if self._dead_letter_queue is None else {"dead_letter_queue": self._dead_letter_queue}),
         }
+
+    def description(self) -> Queues:
+        """Return the arguments as a producer needs them."""
+        return Queues(
+            self._queues,
+            self._connection,
+            self._decode,
+            self._prefetch,
+            self._dead_letters,
+            self._consumer_timeout,
+            self._dead_letter_queue,
+        )
 
     def producer(self) -> RabbitProducer:
         """Return a new producer. It connects in `open_stream`."""
-        queues = Queues(self._queues, self._connection, self._decode, self._prefetch, self._dead_letters, self._consumer_timeout)
-        producer = RabbitProducer(queues)
+        producer = RabbitProducer(self.description())
         producer.upstream = self
         return producer
+
+    @property
+    def dead_letter_target(self) -> str | None:
+        """The queue that gets copies of dead letters."""
+        return None if self._dead_letter_queue is None else f"queue {self._dead_letter_queue}"
 
     @property
     def reader_names(self) -> tuple[str, ...]:
@@ -90,10 +111,19 @@ def _names(queues: str | Sequence[str]) -> tuple[str, ...]:
     if not names or len(names) > MAX_QUEUES:
         raise UpstreamError(f"Invalid number of queues: {len(names)}.", hint=f"Name 1 to {MAX_QUEUES:,}.")
     for name in names:
-        _check_name(name)
+        _check_name("queue", name)
     return tuple(sorted(set(names)))
 
 
-def _check_name(name: object) -> None:
+def other_queue(name: object, read: Sequence[str]) -> str:
+    """Return the dead-letter queue. Raises `UpstreamError` for one that is read: each dead letter would be read again as a message."""
+    queue = _check_name("dead_letter_queue", name)
+    if queue in read:
+        raise UpstreamError(f"The dead-letter queue {queue!r} is one of the queues that are read.", hint="Name another queue.")
+    return queue
+
+
+def _check_name(argument: str, name: object) -> str:
     if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_NAME_BYTES:
-        raise UpstreamError(f"Invalid queue {name!r}.", hint=f"Give its name: a text of up to {MAX_NAME_BYTES} bytes.")
+        raise UpstreamError(f"Invalid {argument} {name!r}.", hint=f"Give its name: a text of up to {MAX_NAME_BYTES} bytes.")
+    return name

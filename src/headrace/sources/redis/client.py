@@ -78,8 +78,8 @@ class RedisClient:
         settings = client_settings(connection)
         self._token = token
         self._lease_ms = lease_ms
-        self._redis = _create(library, settings, ANSWER_SECONDS)
-        self._blocking = _create(library, settings, BLOCK_SECONDS + ANSWER_SECONDS)
+        self._redis = create_client(library, settings, ANSWER_SECONDS)
+        self._blocking = create_client(library, settings, BLOCK_SECONDS + ANSWER_SECONDS)
 
     @classmethod
     async def open(cls, connection: Connection, token: str, lease_ms: int) -> RedisClient:
@@ -165,12 +165,12 @@ class RedisClient:
         from redis import exceptions
 
         try:
-            return await _cancellable(request)
+            return await cancellable(request)
         except (exceptions.RedisError, OSError, TimeoutError) as error:
             raise described(what, error) from error
 
 
-async def _cancellable(request: Coroutine[Any, Any, Any]) -> Any:
+async def cancellable(request: Coroutine[Any, Any, Any]) -> Any:
     """Return the result of a request. If this call is cancelled, cancel the request until it has ended.
 
     While it connects, the client goes on in spite of a cancellation (redis-py 8.1).
@@ -188,7 +188,8 @@ async def _cancellable(request: Coroutine[Any, Any, Any]) -> Any:
     return task.result()
 
 
-def _create(library: Any, settings: Mapping[str, Any], answer_seconds: float) -> Any:
+def create_client(library: Any, settings: Mapping[str, Any], answer_seconds: float) -> Any:
+    """Return a client of redis-py that repeats no request. It connects with the first one."""
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 

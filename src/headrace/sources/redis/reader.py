@@ -43,6 +43,7 @@ class Description(NamedTuple):
     start: str
     format: EntryFormat
     lease_seconds: int
+    dead_letter_stream: str | None = None
 
 
 class StreamReader:

@@ -36,6 +36,8 @@ class RedisStreams(DecodingUpstream):
             `"cloudevents"` in the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         start: Where the first reading of the group begins: `"earliest"`, `"latest"`, or after the entry with an id.
         lease: The seconds after which another reader may replace one that no longer answers.
+        dead_letter_stream: The key of the stream that gets a copy of each dead letter, or None. It must not be read here. A key that does
+            not exist is created.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class RedisStreams(DecodingUpstream):
         decode: Decoding | ValueFunction = "json",
         start: str = "earliest",
         lease: int = 10,
+        dead_letter_stream: str | None = None,
     ) -> None:
         self._decode = check_decoding(decode)
         self.decodings = (self._decode,)
@@ -61,6 +64,7 @@ class RedisStreams(DecodingUpstream):
         self._connection = check_text("connection", connection)
         self._group = check_text("group", group)
         self._lease = check_integer("lease", lease, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS, "seconds")
+        self._dead_letter_stream = None if dead_letter_stream is None else _other_key(dead_letter_stream, self._keys)
 
     def stream_key(self) -> str:
         """Return `redis:` with the connection, the group and the stream keys."""
@@ -77,19 +81,25 @@ class RedisStreams(DecodingUpstream):
             "decode": self._decode,
             "start": self._start,
             "lease": self._lease,
+            **({} if self._dead_letter_stream is None else {"dead_letter_stream": self._dead_letter_stream}),
         }
 
     def description(self) -> Description:
         """Return the arguments as a producer needs them."""
         start = {"earliest": NO_ID, "latest": LATEST_ID}.get(self._start, self._start)
         entries = EntryFormat(self._payload, self._key, self._decode)
-        return Description(self._keys, self._group, self._connection, start, entries, self._lease)
+        return Description(self._keys, self._group, self._connection, start, entries, self._lease, self._dead_letter_stream)
 
     def producer(self) -> RedisProducer:
         """Return a new producer. It connects in `open_stream`."""
         producer = RedisProducer(self.description())
         producer.upstream = self
         return producer
+
+    @property
+    def dead_letter_target(self) -> str | None:
+        """The stream that gets copies of dead letters."""
+        return None if self._dead_letter_stream is None else f"stream {self._dead_letter_stream}"
 
     @property
     def reader_names(self) -> tuple[str, ...]:
@@ -109,9 +119,23 @@ def _keys(keys: str | Sequence[str]) -> tuple[str, ...]:
     if len(names) > MAX_KEYS:
         raise UpstreamError(f"{len(names)} stream keys are given: at most {MAX_KEYS}.", hint="Divide them among several upstreams.")
     for name in names:
-        if len(check_text("stream key", name)) > MAX_KEY_CHARS:
-            raise UpstreamError(f"Invalid stream key {name[:20]!r}…: it has more than {MAX_KEY_CHARS} characters.")
+        _check_key("stream key", name)
     return tuple(sorted(set(names)))
+
+
+def _check_key(argument: str, name: object) -> str:
+    key = check_text(argument, name)
+    if len(key) > MAX_KEY_CHARS:
+        raise UpstreamError(f"Invalid {argument} {key[:20]!r}…: it has more than {MAX_KEY_CHARS} characters.")
+    return key
+
+
+def _other_key(name: object, read: Sequence[str]) -> str:
+    """Return the key of the dead-letter stream. Refuse one that is read: each dead letter would be read again as an entry."""
+    key = _check_key("dead_letter_stream", name)
+    if key in read:
+        raise UpstreamError(f"The dead-letter stream {key!r} is one of the streams that are read.", hint="Name another stream.")
+    return key
 
 
 def _start(start: object) -> str:

@@ -113,9 +113,15 @@ def unpack(body: str, decoding: Sequence[Step], headers: RawHeaders = ()) -> lis
 
 def unpack_again(content: bytes, decoding: Sequence[Step], headers: RawHeaders) -> list[Record]:
     """Return the records of the content at which the decoding failed. Envelopes whose headers it has were removed before."""
-    names = {name for name, _ in headers}
-    steps = [step for step in decoding if _MARKS.get(step) not in names]
+    removed = removed_envelopes(headers)
+    steps = [step for step in decoding if step not in removed]
     return unpack_record(Record(content, headers=headers), steps)
+
+
+def removed_envelopes(headers: RawHeaders) -> frozenset[str]:
+    """Return the envelopes that were removed from the content with these headers."""
+    names = {name for name, _ in headers}
+    return frozenset(step for step, mark in _MARKS.items() if mark in names)
 
 
 def unpack_record(record: Record, decoding: Sequence[Step]) -> list[Record]:

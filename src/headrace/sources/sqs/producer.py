@@ -39,6 +39,7 @@ class QueueDescription(NamedTuple):
     connection: str
     account: str | None
     polls: PollSettings
+    dead_letter_queue: str | None = None
 
 
 class SqsService:
@@ -94,7 +95,7 @@ class SqsProducer(LeaseProducer):
 
     async def connect(self) -> tuple[LeaseService, LeaseSettings]:
         """Look up the queue. Raises as `open_stream` does."""
-        connection, account, polls = self._description
+        connection, account, polls, _ = self._description
         client = await SqsClient.open(await aget_connection(connection), polls.queue, account, polls.wait)
         return SqsService(client, polls), LeaseSettings(polls.queue, polls.visibility, polls.visibility, polls.wait, polls.is_fifo)
 

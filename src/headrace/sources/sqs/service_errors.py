@@ -26,6 +26,14 @@ REJECTED: Final[Mapping[str, str]] = {
 }
 """Errors that another attempt does not change, with what to do."""
 
+_ALLOW_SEND: Final = (
+    "Allow this user on the dead-letter queue: sqs:GetQueueUrl, sqs:SendMessage. "
+    "If the queue is encrypted, allow kms:GenerateDataKey and kms:Decrypt on its key too."
+)
+_DENIED: Final = ("AccessDenied", "AccessDeniedException", "KmsAccessDenied", "KMS.AccessDeniedException")
+REJECTED_SENDS: Final[Mapping[str, str]] = {**REJECTED, **dict.fromkeys(_DENIED, _ALLOW_SEND)}
+"""The same for requests that send."""
+
 INVALID_RECEIPTS: Final = frozenset(
     {
         "ReceiptHandleIsInvalid",
@@ -41,6 +49,11 @@ INVALID_RECEIPTS: Final = frozenset(
 def described(what: str, error: BaseException) -> HeadraceError:
     """Return the error of Headrace for an exception of the client. `what` names what failed."""
     return service_errors.described(what, error, REJECTED)
+
+
+def described_send(what: str, error: BaseException) -> HeadraceError:
+    """Return the error of Headrace for an exception of the client in a request that sends."""
+    return service_errors.described(what, error, REJECTED_SENDS)
 
 
 def is_receipt_invalid(failure: Mapping[str, Any]) -> bool:

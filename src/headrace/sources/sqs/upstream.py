@@ -36,6 +36,8 @@ class SQS(DecodingUpstream):
         visibility: The visibility timeout of a received message in seconds. It is extended as long as the message is not answered.
         wait: The seconds of a long poll. Closing the upstream takes up to this time.
         lanes: The number of lanes into which message groups are put, or None for one lane per group. Only for a FIFO queue.
+        dead_letter_queue: The queue that gets a copy of each dead letter, or None. It must exist in the account and region of the queue
+            that is read, and must be another one. Messages that SQS moves by a redrive policy are not copies.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class SQS(DecodingUpstream):
         visibility: int = 30,
         wait: int = 5,
         lanes: int | None = None,
+        dead_letter_queue: str | None = None,
     ) -> None:
         self._queue = _queue_name(queue)
         self._connection = _connection_id(connection)
@@ -59,6 +62,7 @@ class SQS(DecodingUpstream):
         if lanes is not None and not self._queue.endswith(".fifo"):
             raise UpstreamError("Invalid lanes: a standard queue has one lane.", hint="Remove the argument.")
         self._lanes = None if lanes is None else check_integer("lanes", lanes, 1, MAX_LANES, "lanes")
+        self._dead_letter_queue = None if dead_letter_queue is None else _other_queue(dead_letter_queue, self._queue)
 
     def stream_key(self) -> str:
         """Return `sqs:` with the connection, the account if one is given, and the queue."""
@@ -66,6 +70,7 @@ class SQS(DecodingUpstream):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments as plain JSON."""
+        copied = {} if self._dead_letter_queue is None else {"dead_letter_queue": self._dead_letter_queue}
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "queue": self._queue,
             "connection": self._connection,
@@ -74,14 +79,24 @@ class SQS(DecodingUpstream):
             "visibility": self._visibility,
             "wait": self._wait,
             "lanes": self._lanes,
+            **copied,
         }
+
+    def description(self) -> QueueDescription:
+        """Return the arguments as a producer needs them."""
+        polls = PollSettings(self._queue, self._decode, self._visibility, self._wait, self._lanes)
+        return QueueDescription(self._connection, self._account, polls, self._dead_letter_queue)
 
     def producer(self) -> SqsProducer:
         """Return a new producer. It connects in `open_stream`."""
-        polls = PollSettings(self._queue, self._decode, self._visibility, self._wait, self._lanes)
-        producer = SqsProducer(QueueDescription(self._connection, self._account, polls))
+        producer = SqsProducer(self.description())
         producer.upstream = self
         return producer
+
+    @property
+    def dead_letter_target(self) -> str | None:
+        """The queue that gets copies of dead letters."""
+        return None if self._dead_letter_queue is None else f"queue {self._dead_letter_queue}"
 
     @property
     def event_type(self) -> str:
@@ -89,13 +104,21 @@ class SQS(DecodingUpstream):
         return "headrace.sqs.message"
 
 
-def _queue_name(queue: object) -> str:
+def _queue_name(queue: object, argument: str = "queue") -> str:
     if not isinstance(queue, str) or not _NAME.fullmatch(queue) or len(queue) > MAX_NAME_CHARS:
         raise UpstreamError(
-            f"Invalid queue {queue!r}.",
+            f"Invalid {argument} {queue!r}.",
             hint=f"Give its name, not its URL: up to {MAX_NAME_CHARS} letters, digits, '-', '_', and '.fifo' at the end.",
         )
     return queue
+
+
+def _other_queue(queue: object, read: str) -> str:
+    """Return the dead-letter queue. Refuse the one that is read: each dead letter would be read again as a message."""
+    name = _queue_name(queue, "dead_letter_queue")
+    if name == read:
+        raise UpstreamError(f"The dead-letter queue {name!r} is the queue that is read.", hint="Name another queue.")
+    return name
 
 
 def _connection_id(connection: object) -> str:

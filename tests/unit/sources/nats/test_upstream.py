@@ -40,8 +40,30 @@ def test_it_can_be_serialised(start: Any) -> None:
         ({"max_ack_pending": 0}, "Invalid max_ack_pending 0"),
         ({"max_ack_pending": True}, "Invalid max_ack_pending True"),
         ({"subjects": "a..b"}, "Invalid subject"),
+        ({"dead_letter_subject": ""}, "Invalid subject ''"),
+        ({"dead_letter_subject": 1}, "Invalid dead_letter_subject 1"),
+        ({"dead_letter_subject": "dead.*"}, "Invalid dead_letter_subject 'dead.\\*'"),
+        ({"dead_letter_subject": "dead.>"}, "Invalid dead_letter_subject 'dead.>'"),
+        ({"dead_letter_subject": "$JS.API.dead"}, "belongs to JetStream"),
+        ({"dead_letter_subject": "a"}, "'a' is one of the subjects that are read: 'a'"),
+        ({"subjects": ["b", "a.>"], "dead_letter_subject": "a.dead"}, "'a.dead' is one of the subjects that are read: 'a.>'"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(UpstreamError, match=problem):
         Nats(**{"subjects": "a", "stream": "ORDERS", "durable": "shop"} | arguments)
+
+
+def test_the_dead_letter_subject_is_serialised_and_not_part_of_the_stream_key() -> None:
+    upstream = Nats("orders.>", stream="ORDERS", durable="shop", dead_letter_subject="dead.orders")
+    other = Nats("orders.>", stream="ORDERS", durable="shop")
+    assert upstream.stream_key() == other.stream_key()
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "subject dead.orders"
+    assert other.dead_letter_target is None
+    assert "dead_letter_subject" not in other.serialize()[1]
+
+
+@pytest.mark.parametrize("subjects", [">", "*.dead"])
+def test_a_filter_that_begins_with_a_wildcard_is_not_compared_with_the_dead_letter_subject(subjects: str) -> None:
+    upstream = Nats(subjects, stream="ORDERS", durable="shop", dead_letter_subject="orders.dead")
+    assert upstream.dead_letter_target == "subject orders.dead"

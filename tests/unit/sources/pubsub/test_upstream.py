@@ -26,11 +26,21 @@ def test_an_upstream_is_the_same_after_serialization() -> None:
         ({"lease": 9}, "Invalid lease"),
         ({"lease": 601}, "Invalid lease"),
         ({"wait": True}, "Invalid wait"),
+        ({"dead_letter_topic": "projects/p/topics/t"}, "Invalid dead_letter_topic"),
+        ({"dead_letter_topic": ""}, "Invalid dead_letter_topic"),
+        ({"dead_letter_topic": 5}, "Invalid dead_letter_topic"),
     ],
 )
 def test_an_invalid_argument_is_refused(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(UpstreamError, match=reason):
         PubSub(**({"subscription": "orders"} | arguments))
+
+
+def test_the_dead_letter_topic_is_not_part_of_the_stream_key() -> None:
+    upstream = PubSub("orders", dead_letter_topic="orders-dead")
+    assert upstream.stream_key() == PubSub("orders").stream_key()
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "topic orders-dead"
+    assert load_upstream(*PubSub("orders").serialize()).dead_letter_target is None
 
 
 def test_the_client_library_is_not_imported_before_the_stream_opens() -> None:

@@ -39,11 +39,29 @@ def test_it_is_serialised_with_all_arguments() -> None:
         ({"prefetch": True}, "prefetch"),
         ({"dead_letters": "no"}, "dead_letters"),
         ({"consumer_timeout": 0.5}, "consumer_timeout"),
+        ({"dead_letter_queue": ""}, "dead_letter_queue"),
+        ({"dead_letter_queue": ["b"]}, "dead_letter_queue"),
+        ({"dead_letter_queue": "é" * 128}, "dead_letter_queue"),
     ],
 )
 def test_an_invalid_argument_is_named_with_a_hint(arguments: dict[str, Any], name: str) -> None:
     with pytest.raises(UpstreamError, match=f"^Invalid {name}"):
         RabbitMQ(**({"queues": "a"} | arguments))
+
+
+def test_the_dead_letter_queue_is_serialised_and_not_part_of_the_stream_key() -> None:
+    upstream = RabbitMQ("orders", dead_letter_queue="orders.dead")
+    other = RabbitMQ("orders")
+    assert upstream.stream_key() == other.stream_key()
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "queue orders.dead"
+    assert other.dead_letter_target is None
+    assert "dead_letter_queue" not in other.serialize()[1]
+
+
+def test_a_queue_that_is_read_cannot_be_the_dead_letter_queue() -> None:
+    with pytest.raises(UpstreamError, match="'b' is one of the queues that are read") as error:
+        RabbitMQ(["a", "b"], dead_letter_queue="b")
+    assert error.value.hint == "Name another queue."
 
 
 def test_a_watch_needs_no_client_library() -> None:

@@ -39,8 +39,21 @@ def test_an_upstream_is_serialised_with_all_arguments() -> None:
         ({"start": "9999999999999999-0"}, "too large for a position"),
         ({"lease": 0}, "Invalid lease 0"),
         ({"lease": True}, "Invalid lease True"),
+        ({"dead_letter_stream": ""}, "Invalid dead_letter_stream ''"),
+        ({"dead_letter_stream": ["a"]}, "Invalid dead_letter_stream"),
+        ({"dead_letter_stream": "k" * 201}, "Invalid dead_letter_stream.*more than 200 characters"),
+        ({"dead_letter_stream": "orders"}, "'orders' is one of the streams that are read"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(UpstreamError, match=reason):
         RedisStreams(**({"keys": "orders", "group": "g"} | arguments))
+
+
+def test_the_dead_letter_stream_is_serialised_and_not_part_of_the_stream_key() -> None:
+    upstream = RedisStreams("orders", group="g", dead_letter_stream="orders:dead")
+    other = RedisStreams("orders", group="g")
+    assert upstream.stream_key() == other.stream_key()
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "stream orders:dead"
+    assert other.dead_letter_target is None
+    assert "dead_letter_stream" not in other.serialize()[1]

@@ -31,6 +31,7 @@ class Description(NamedTuple):
     start: Start
     decode: Decoding
     prefetch: int
+    dead_letter_queue: str | None = None
 
 
 class Opening:

@@ -13,7 +13,7 @@ from headrace.sources.rabbitmq.streams.opening import BIRTHMARK_BYTES, Descripti
 from headrace.sources.rabbitmq.streams.producer import StreamsProducer
 from headrace.sources.rabbitmq.streams.progress import Names
 from headrace.sources.rabbitmq.streams.start import Start, parse_start, serialize_start
-from headrace.sources.rabbitmq.upstream import MAX_PREFETCH
+from headrace.sources.rabbitmq.upstream import MAX_PREFETCH, other_queue
 
 MAX_NAME_BYTES: Final = 255
 MAX_STREAMS: Final = 1_000
@@ -34,6 +34,7 @@ class RabbitMQStreams(DecodingUpstream):
         decode: How a body becomes JSON: `"json"` as it is, `"text"` as `{"text": …}`, `"base64"` as `{"base64": …}`, `"cloudevents"` in
             the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         prefetch: The number of messages of each stream that the server sends ahead, about.
+        dead_letter_queue: The queue or stream that gets a copy of each dead letter, or None. It must exist, and must not be read here.
     """
 
     def __init__(
@@ -45,18 +46,21 @@ class RabbitMQStreams(DecodingUpstream):
         start: Start | str = "earliest",
         decode: Decoding | ValueFunction = "json",
         prefetch: int = 1_000,
+        dead_letter_queue: str | None = None,
     ) -> None:
         if not _GROUP.fullmatch(check_text("group", group)):
             raise UpstreamError(f"Invalid group {group!r}.", hint="A name has up to 100 letters, digits, '-' and '_'.")
         self._decode = check_decoding(decode)
         self.decodings = (self._decode,)
+        names = _names(streams, group)
         self._description = Description(
-            _names(streams, group),
+            names,
             group,
             check_text("connection", connection),
             parse_start(start),
             self._decode,
             check_integer("prefetch", prefetch, 1, MAX_PREFETCH, "messages"),
+            None if dead_letter_queue is None else other_queue(dead_letter_queue, names),
         )
 
     def stream_key(self) -> str:
@@ -69,6 +73,8 @@ class RabbitMQStreams(DecodingUpstream):
         arguments = self._description._asdict()
         arguments["streams"] = list(self._description.streams)
         arguments["start"] = serialize_start(self._description.start)
+        if self._description.dead_letter_queue is None:
+            del arguments["dead_letter_queue"]
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     def description(self) -> Description:
@@ -80,6 +86,12 @@ class RabbitMQStreams(DecodingUpstream):
         producer = StreamsProducer(self._description)
         producer.upstream = self
         return producer
+
+    @property
+    def dead_letter_target(self) -> str | None:
+        """The queue that gets copies of dead letters."""
+        queue = self._description.dead_letter_queue
+        return None if queue is None else f"queue {queue}"
 
     @property
     def reader_names(self) -> tuple[str, ...]:

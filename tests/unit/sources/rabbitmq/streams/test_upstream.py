@@ -45,11 +45,21 @@ def test_all_arguments_survive_serialisation(start: Any) -> None:
         ({"connection": ""}, "Invalid connection ''"),
         ({"decode": "xml"}, "Invalid decode 'xml'"),
         ({"prefetch": 0}, "Invalid prefetch 0"),
+        ({"dead_letter_queue": ""}, "Invalid dead_letter_queue ''"),
+        ({"dead_letter_queue": "a"}, "'a' is one of the queues that are read"),
     ],
 )
 def test_invalid_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UpstreamError, match=message):
         RabbitMQStreams(**({"streams": "a", "group": "g"} | arguments))
+
+
+def test_the_dead_letter_queue_is_serialised_and_not_part_of_the_stream_key() -> None:
+    upstream, other = RabbitMQStreams("a", group="g", dead_letter_queue="dead"), RabbitMQStreams("a", group="g")
+    assert upstream.stream_key() == other.stream_key()
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "queue dead"
+    assert other.dead_letter_target is None
+    assert "dead_letter_queue" not in other.serialize()[1]
 
 
 def test_a_declaration_needs_no_client_library() -> None:

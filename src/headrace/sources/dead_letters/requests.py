@@ -1,0 +1,46 @@
+"""Send copies in requests, one after the other, until one must be sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+from headrace.errors import CopyRejected, HeadraceError
+
+Entry = TypeVar("Entry")
+
+Result: TypeAlias = HeadraceError | None
+"""The result of one copy, as `DeadLetterSender.send` returns it."""
+
+
+def batches(entries: Sequence[Entry], size_of: Callable[[Entry], int], *, max_entries: int, max_bytes: int) -> Iterator[Sequence[Entry]]:
+    """Divide entries into requests of up to `max_entries` and `max_bytes`. An entry that is too large is alone."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if batch and (len(batch) == max_entries or size + size_of(entry) > max_bytes):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += size_of(entry)
+    if batch:
+        yield batch
+
+
+async def send_requests(
+    requests: Iterable[Sequence[Entry]], send: Callable[[Sequence[Entry]], Awaitable[Sequence[Result]]]
+) -> list[Result]:
+    """Send requests in order, and return the results of their entries.
+
+    After a copy that must be sent again, the later ones are not sent: they are sent again with it, and their order stays.
+    """
+    results: list[Result] = []
+    error: HeadraceError | None = None
+    for request in requests:
+        if error is None:
+            sent = await send(request)
+            error = next((result for result in sent if result is not None and not isinstance(result, CopyRejected)), None)
+            results += sent
+        else:
+            results += [error] * len(request)
+    return results

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.errors import CopyRejected, StreamError
+from headrace.sources.dead_letters.requests import Result, batches, send_requests
+
+REFUSED = CopyRejected("too large")
+AWAY = StreamError("away")
+
+
+def test_entries_are_divided_by_number_and_bytes_and_one_that_is_too_large_is_alone() -> None:
+    sizes = [3, 3, 4, 9, 1, 11, 1, 1, 1, 1]
+    divided = list(batches(sizes, lambda size: size, max_entries=3, max_bytes=10))
+    assert divided == [[3, 3, 4], [9, 1], [11], [1, 1, 1], [1]]
+    assert list(batches([], len, max_entries=3, max_bytes=10)) == []
+
+
+async def test_nothing_is_sent_after_a_copy_that_is_sent_again() -> None:
+    answers: dict[int, Result] = {1: REFUSED, 3: AWAY}
+    sent: list[int] = []
+
+    async def send(request: Sequence[int]) -> Sequence[Result]:
+        sent.extend(request)
+        return [answers.get(number) for number in request]
+
+    results = await send_requests([[0, 1], [2, 3, 4], [5], [6]], send)
+    assert results == [None, REFUSED, None, AWAY, None, AWAY, AWAY]
+    assert sent == [0, 1, 2, 3, 4]
