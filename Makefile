@@ -12,7 +12,7 @@ QUICK := smoke or not (acceptance or slow)
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers soak-objects simulate-year bench-ordering bench-streams bench-patterns bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-pythons test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers soak-objects simulate-year bench-ordering bench-streams bench-patterns bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,8 +26,10 @@ demo-year: setup-run ## run the flights demo on the whole year
 test: setup-dev check ## set up, then run the checks and the quick tests, WORKERS (4) at a time; HEADRACE_TEST_SEED=random for another seed
 	@$(PYTEST) -m "$(QUICK)"
 
-test-rest: setup-dev ## run the tests that `make test` omits: acceptance, chaos, clusters, browsers; then other Pythons
+test-rest: setup-dev ## run the tests that `make test` omits, but those on brokers: acceptance, chaos, clusters, browsers
 	@$(PYTEST) -m "not ($(QUICK)) and not brokers"
+
+test-pythons: setup-dev ## run the unit, contract and integration tests on the other versions of Python
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
 setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; Azurite through npm if Node.js is there
@@ -49,7 +51,9 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m brokers
 
-test-all: test test-rest test-brokers ## run all checks and all tests
+# Tests on brokers wait most of the time. Those on other Pythons do not.
+test-all: test test-rest ## run all checks and all tests, at the end those on brokers beside those on other Pythons
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line test-pythons test-brokers
 
 check: setup-dev ## check types, style, words, layout, import contracts, reference pages and docs, two at a time
 	@$(MAKE) --no-print-directory --output-sync --jobs 2 check-types check-style check-words check-layout check-imports check-reference check-docs
