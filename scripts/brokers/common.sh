@@ -27,6 +27,13 @@ need_program() {                                     # need_program PROGRAM HINT
   exit 3
 }
 
+install_package() {                                  # install_package PACKAGE HINT: one of the system's packages
+  local attempt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$1")
+  need_program apt-get "$2"
+  # A new machine may have no lists of packages, or old ones.
+  "${attempt[@]}" >&2 || { apt-get -q update >&2 && "${attempt[@]}" >&2; }
+}
+
 free_port() {                                        # one below those that the kernel gives to whoever connects: it could take them first
   python3 - <<'P'
 import random, socket
@@ -93,12 +100,13 @@ end_process() {                                      # end_process NAME [SIGNAL]
   rm -f "$file"
 }
 
-maven_jars() {                                       # maven_jars FOLDER GROUP:ARTIFACT:VERSION...: with what they need, in FOLDER/jars
-  local folder=$1 dependencies= group artifact version; shift
+maven_jars() {                                       # maven_jars FOLDER GROUP:ARTIFACT:VERSION[:CLASSIFIER]...: with what they need, in FOLDER/jars
+  local folder=$1 dependencies= group artifact version classifier; shift
   mkdir -p "$folder"
   for coordinate in "$@"; do
-    IFS=: read -r group artifact version <<<"$coordinate"
-    dependencies+="<dependency><groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version></dependency>"
+    IFS=: read -r group artifact version classifier <<<"$coordinate"
+    dependencies+="<dependency><groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version>"
+    dependencies+="${classifier:+<classifier>$classifier</classifier>}</dependency>"
   done
   cat >"$folder/pom.xml" <<X
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>

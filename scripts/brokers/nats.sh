@@ -13,7 +13,7 @@ setup() {
     GOBIN="$folder" nice go install -p 2 "github.com/nats-io/nats-server/v2@v$NATS_VERSION"
   fi
   if ! command -v nats-server >/dev/null && command -v apt-get >/dev/null; then
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends nats-server >&2
+    install_package nats-server "Install NATS 2.9 or newer."
   fi
 }
 

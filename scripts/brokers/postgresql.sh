@@ -7,8 +7,7 @@ programs() { ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1; }
 
 setup() {
   [ -n "$(programs)" ] && return
-  need_program apt-get "Install PostgreSQL 12 or newer."
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends postgresql >&2
+  install_package postgresql "Install PostgreSQL 12 or newer."
 }
 
 as_user() {                                          # as_user COMMAND...: replaces this process

@@ -8,10 +8,9 @@ programs() { ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin 2>/dev/null | so
 setup() {
   local policy=/usr/sbin/policy-rc.d made=
   [ -n "$(programs)" ] && return
-  need_program apt-get "Install RabbitMQ 3.10 or newer."
   # The package starts a node of its own, unless this file forbids it.
   if [ ! -e "$policy" ]; then printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; made=1; fi
-  DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends rabbitmq-server >&2 ||
+  install_package rabbitmq-server "Install RabbitMQ 3.10 or newer." ||
     { if [ -n "$made" ]; then rm -f "$policy"; fi; return 1; }
   if [ -n "$made" ]; then rm -f "$policy"; fi
 }

@@ -3,15 +3,12 @@
 # REDIS_KIND=valkey starts Valkey. REDIS_TLS names a folder with ca.pem, server.pem and server.key: then the server has only a TLS port.
 source "$(dirname "$0")/common.sh"
 REDIS_KIND=${REDIS_KIND:-redis}
+HINT="Install Redis 7.0, Valkey 7.2 or newer."
 
 setup() {
-  command -v redis-server >/dev/null || install redis-server
-  command -v valkey-server >/dev/null || [ -z "$(apt-cache --names-only search '^valkey-server$' 2>/dev/null)" ] || install valkey-server
-}
-
-install() {
-  need_program apt-get "Install Redis 7.0, Valkey 7.2 or newer."
-  DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q --no-install-recommends "$1" >&2
+  command -v redis-server >/dev/null || install_package redis-server "$HINT"
+  command -v valkey-server >/dev/null || [ -z "$(apt-cache --names-only search '^valkey-server$' 2>/dev/null)" ] ||
+    install_package valkey-server "$HINT"
 }
 
 start() {
