@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import pytest
@@ -22,15 +22,12 @@ pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("ka
 class KafkaTarget(DeadLetterTarget):
     """A dead-letter topic of one partition."""
 
-    def __init__(self, server: KafkaServer, **settings: str) -> None:
-        self.server = server
-        self.source = KafkaTopic(server)
-        self.connection = self.source.connection
-        self.topic = server.create_topic(settings=settings)
+    server: KafkaServer
+    source: KafkaTopic
 
-    @property
-    def address(self) -> str:
-        return self.server.address
+    def __init__(self, server: KafkaServer, **settings: str) -> None:
+        super().__init__(server, KafkaTopic(server))
+        self.topic = server.create_topic(settings=settings)
 
     @property
     def description(self) -> str:
@@ -48,20 +45,8 @@ class KafkaTarget(DeadLetterTarget):
     def has_missing(self) -> bool:
         return f"{self.topic}-missing" in self.server.admin.list_topics(timeout=10).topics
 
-    def send(self, messages: Sequence[bytes]) -> None:
-        self.source.send(messages)
-
     def copies(self) -> list[Copied]:
         return copies_in(self.server, self.topic)
-
-    def kill(self) -> None:
-        self.server.kill()
-
-    def start(self) -> None:
-        self.server.start()
-
-    def close(self) -> None:
-        self.source.close()
 
 
 @pytest.fixture(scope="module")

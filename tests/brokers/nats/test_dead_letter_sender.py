@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -25,16 +25,13 @@ MESSAGE_ID = "Nats-Msg-Id"
 class NatsTarget(DeadLetterTarget):
     """A stream for copies, beside the stream that is read."""
 
+    server: NatsServer
+    source: NatsStream
+
     def __init__(self, server: NatsServer, **config: Any) -> None:
-        self.server = server
-        self.source = NatsStream(server)
-        self.connection = self.source.connection
+        super().__init__(server, NatsStream(server))
         self.stream = server.create_stream(**config)
         self.subject = f"{self.stream}.dead"
-
-    @property
-    def address(self) -> str:
-        return self.server.address
 
     @property
     def description(self) -> str:
@@ -52,9 +49,6 @@ class NatsTarget(DeadLetterTarget):
     def has_missing(self) -> bool:
         return bool(self.server.api("STREAM.NAMES", {"subject": f"{self.stream}-missing.dead"})["streams"])
 
-    def send(self, messages: Sequence[bytes]) -> None:
-        self.source.send(messages)
-
     def raw_copies(self) -> list[tuple[bytes, dict[str, str]]]:
         """Return the values and headers of all messages of the stream."""
         state = self.server.api(f"STREAM.INFO.{self.stream}")["state"]
@@ -67,12 +61,6 @@ class NatsTarget(DeadLetterTarget):
             assert headers.pop(MESSAGE_ID) == f"{headers['headrace-id']}/{headers['headrace-number']}"
             copies.append(copied(value, bytes_of(headers)))
         return copies
-
-    def kill(self) -> None:
-        self.server.kill()
-
-    def start(self) -> None:
-        self.server.start()
 
     def close(self) -> None:
         if not self.server.is_closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -27,14 +27,12 @@ MARKERS = ("headrace-cut", "headrace-left-out")
 class PubSubTarget(DeadLetterTarget):
     """A dead-letter topic with a subscription."""
 
-    def __init__(self, server: BrokerServer) -> None:
-        self.server = server
-        self.source, self.dead = PubSubSubscription(server=server), PubSubSubscription(server=server)
-        self.connection = self.source.connection
+    server: BrokerServer
+    source: PubSubSubscription
 
-    @property
-    def address(self) -> str:
-        return self.server.address
+    def __init__(self, server: BrokerServer) -> None:
+        super().__init__(server, PubSubSubscription(server=server))
+        self.dead = PubSubSubscription(server=server)
 
     @property
     def description(self) -> str:
@@ -52,18 +50,12 @@ class PubSubTarget(DeadLetterTarget):
     def has_missing(self) -> bool:
         return self.source.has_topic(f"{self.dead.name}-missing")
 
-    def send(self, messages: Sequence[bytes]) -> None:
-        self.source.send(messages)
-
     def copies(self) -> list[Copied]:
         copies: list[Copied] = []
         for message in self.dead.take():
             headers = bytes_of({name: text for name, text in message.attributes.items() if name not in MARKERS})
             copies.append(copied(message.data, headers)._replace(key=message.ordering_key.encode() or None))
         return copies
-
-    def kill(self) -> None:
-        self.server.kill()
 
     def start(self) -> None:
         """Start the server, which has forgotten everything."""

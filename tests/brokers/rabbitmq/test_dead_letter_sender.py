@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -24,15 +24,12 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 class RabbitTarget(DeadLetterTarget):
     """A queue for copies, beside the queue that is read."""
 
-    def __init__(self, server: RabbitServer, kind: str = "classic", **arguments: Any) -> None:
-        self.server = server
-        self.source = RabbitQueue(server)
-        self.connection = self.source.connection
-        self.queue = server.create_queue(kind, **arguments)
+    server: RabbitServer
+    source: RabbitQueue
 
-    @property
-    def address(self) -> str:
-        return self.server.address
+    def __init__(self, server: RabbitServer, kind: str = "classic", **arguments: Any) -> None:
+        super().__init__(server, RabbitQueue(server))
+        self.queue = server.create_queue(kind, **arguments)
 
     @property
     def description(self) -> str:
@@ -50,9 +47,6 @@ class RabbitTarget(DeadLetterTarget):
     def has_missing(self) -> bool:
         return self.server.admin.get(f"/queues/%2F/{self.queue}-missing").status_code != 404
 
-    def send(self, messages: Sequence[bytes]) -> None:
-        self.source.send(messages)
-
     def copies(self) -> list[Copied]:
         copies: list[Copied] = []
         for body, properties in self.server.take(self.queue):
@@ -61,12 +55,6 @@ class RabbitTarget(DeadLetterTarget):
             assert (properties.delivery_mode, properties.message_id) == (2, id)
             copies.append(copied(body, headers))
         return copies
-
-    def kill(self) -> None:
-        self.server.kill()
-
-    def start(self) -> None:
-        self.server.start()
 
     def close(self) -> None:
         self.server.delete_queue(self.queue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -24,15 +24,12 @@ KEY = b"who"
 class RedisTarget(DeadLetterTarget):
     """A stream for copies, which does not exist yet, beside the stream that is read."""
 
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-        self.source = RedisStream(server)
-        self.connection = self.source.connection
-        self.key = server.create_key()
+    server: RedisServer
+    source: RedisStream
 
-    @property
-    def address(self) -> str:
-        return self.server.address
+    def __init__(self, server: RedisServer) -> None:
+        super().__init__(server, RedisStream(server))
+        self.key = server.create_key()
 
     @property
     def description(self) -> str:
@@ -43,9 +40,6 @@ class RedisTarget(DeadLetterTarget):
 
     def upstream(self, **arguments: Any) -> RedisStreams:
         return self.source.upstream(**{"key": KEY.decode(), "dead_letter_stream": self.key} | arguments)
-
-    def send(self, messages: Sequence[bytes]) -> None:
-        self.source.send(messages)
 
     def entries(self) -> list[dict[bytes, bytes]]:
         """Return the fields of all entries."""
@@ -61,15 +55,6 @@ class RedisTarget(DeadLetterTarget):
             key, value = fields.pop(KEY, None), fields.pop(PAYLOAD)
             copies.append(Copied(key, value, {name.decode(): content for name, content in fields.items()}))
         return copies
-
-    def kill(self) -> None:
-        self.server.kill()
-
-    def start(self) -> None:
-        self.server.start()
-
-    def close(self) -> None:
-        self.source.close()
 
 
 class TestStream(DeadLetterSenderContract):

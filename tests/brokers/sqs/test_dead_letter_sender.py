@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -25,14 +25,12 @@ pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("sq
 class SqsTarget(DeadLetterTarget):
     """A dead-letter queue."""
 
-    def __init__(self, server: ElasticMq, *, fifo: bool = False) -> None:
-        self.server = server
-        self.source, self.dead = SqsQueue(server), SqsQueue(server, fifo=fifo)
-        self.connection = self.source.connection
+    server: ElasticMq
+    source: SqsQueue
 
-    @property
-    def address(self) -> str:
-        return self.server.address
+    def __init__(self, server: ElasticMq, *, fifo: bool = False) -> None:
+        super().__init__(server, SqsQueue(server))
+        self.dead = SqsQueue(server, fifo=fifo)
 
     @property
     def description(self) -> str:
@@ -50,9 +48,6 @@ class SqsTarget(DeadLetterTarget):
     def has_missing(self) -> bool:
         return any(url.endswith("/missing") for url in self.server.client.list_queues().get("QueueUrls", ()))
 
-    def send(self, messages: Sequence[bytes]) -> None:
-        self.source.send(messages)
-
     def copies(self) -> list[Copied]:
         return [_copied(message) for message in self.messages()]
 
@@ -64,12 +59,6 @@ class SqsTarget(DeadLetterTarget):
             self.server.client.delete_message_batch(QueueUrl=self.server.url(self.dead.name), Entries=entries)
             taken += messages
         return taken
-
-    def kill(self) -> None:
-        self.server.kill()
-
-    def start(self) -> None:
-        self.server.start()
 
     def close(self) -> None:
         self.source.close()

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import pytest
 
@@ -17,6 +17,7 @@ from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamEr
 from headrace.ports.dead_letter_sender import DeadLetterCopy, DeadLetterSender
 from headrace.sources.dead_letters.sender import make_sender
 from headrace.triggers.upstream import Upstream
+from support.processes.broker_server import BrokerServer
 from support.processes.deployment import Deployment
 from support.processes.deployment import until as until_sync
 from support.processes.ports import free_port
@@ -51,19 +52,37 @@ ODD_VALUES: Final = {
 """Values of headers that a broker with texts as headers must encode."""
 
 
+class Source(Protocol):
+    """What an upstream reads."""
+
+    connection: str
+
+    def send(self, values: Sequence[bytes], /) -> object:
+        """Send messages."""
+
+    def close(self) -> None:
+        """Release all that this process holds."""
+
+
 class DeadLetterTarget(ABC):
     """A target of copies on a server, an upstream whose dead letters go there, and what that upstream reads.
 
     Each test gets a new one, whose target is empty. Reading and sending use the server directly, not the connection of the upstream.
     """
 
-    connection: str
-    """The id of the connection of the upstream, which an environment variable of this process has."""
+    def __init__(self, server: BrokerServer, source: Source) -> None:
+        self.server = server
+        self.source = source
 
     @property
-    @abstractmethod
+    def connection(self) -> str:
+        """The id of the connection of the upstream, which an environment variable of this process has."""
+        return self.source.connection
+
+    @property
     def address(self) -> str:
         """The address of the server, as `host:port`."""
+        return self.server.address
 
     @property
     @abstractmethod
@@ -86,9 +105,9 @@ class DeadLetterTarget(ABC):
         """Return whether the target of `upstream_to_missing` exists."""
         raise NotImplementedError
 
-    @abstractmethod
     def send(self, messages: Sequence[bytes]) -> None:
         """Send messages that the upstream reads."""
+        self.source.send(messages)
 
     @abstractmethod
     def copies(self) -> list[Copied]:
@@ -99,15 +118,15 @@ class DeadLetterTarget(ABC):
 
     def kill(self) -> None:
         """End the server with SIGKILL."""
-        raise NotImplementedError
+        self.server.kill()
 
     def start(self) -> None:
         """Start the server again."""
-        raise NotImplementedError
+        self.server.start()
 
     def close(self) -> None:
         """Release all that this process holds."""
-        return
+        self.source.close()
 
 
 class ProxiedTarget(NamedTuple):
