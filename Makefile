@@ -32,11 +32,12 @@ test-rest: setup-dev ## run the tests that `make test` omits, but those on broke
 test-pythons: setup-dev ## run the unit, contract and integration tests on the other versions of Python
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; Azurite through npm if Node.js is there
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
 	@scripts/brokers/elasticmq.sh setup
 	@scripts/brokers/apicurio.sh setup
+	@scripts/brokers/iceberg-rest.sh setup
 	@scripts/brokers/versitygw.sh setup
 	@scripts/brokers/fake-gcs.sh setup
 	@scripts/brokers/azurite.sh setup

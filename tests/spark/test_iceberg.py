@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -184,6 +185,17 @@ def test_the_contents_name_the_runs_foreign_rows_and_lost_files(spark: SparkSess
     assert (contents.lost, contents.unreadable, contents.since) == ([], [], None)
     (tmp_path / "legs" / "data").joinpath(next((tmp_path / "legs" / "data").iterdir()).name).unlink()
     assert len(read_table(tmp_path / "legs", lambda *_: None).lost) == 1
+
+
+def test_a_table_without_snapshots_of_runs_has_no_history_from_before_its_compaction(spark: SparkSession, tmp_path: Path) -> None:
+    for batch in range(2):
+        IcebergSink(tmp_path, ORIGIN).store(place(batch), Attempt("a"), spark.range(3), 3)
+    compact(tmp_path, "legs")
+    vacuum(tmp_path, "legs", 0, dry_run=False)
+    contents = read_table(tmp_path / "legs", lambda *_: None)
+    (snapshot,) = opened(tmp_path).metadata.snapshots
+    assert contents.entries == []
+    assert contents.since == datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
 
 
 class Died(BaseException):

@@ -217,6 +217,7 @@ def _read_iceberg(folder: Path, on_progress: OnProgress) -> TableContents:
         Entry(f"snapshot {each.snapshot} of the table {folder.name!r}", each.rows, each.run, each.seconds) for each in changes
     ]
     if not has_whole_history(table):
-        contents.since = datetime.fromtimestamp(min((each.seconds for each in changes), default=0), UTC)
+        oldest = min((each.seconds for each in changes), default=table.metadata.snapshots[0].timestamp_ms / 1000)  # a compaction
+        contents.since = datetime.fromtimestamp(oldest, UTC)
     on_progress(folder.name, len(changes), len(changes))
     return contents

@@ -1,14 +1,15 @@
 """The catalog that names the newest version of each Iceberg table.
 
 It is the catalog `headrace` of pyiceberg's configuration: `.pyiceberg.yaml`, or variables such as `PYICEBERG_CATALOG__HEADRACE__URI`.
-Without that, it is a SQLite file in the folder of tables.
+Its property `namespace` names the namespace of the tables. Without that configuration, it is a SQLite file in the folder of tables.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -16,12 +17,15 @@ from uuid import uuid4
 from weakref import finalize
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import PY_CATALOG_IMPL, TYPE, URI, Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.typedef import Identifier
 from pyiceberg.utils.config import Config
+from requests import Session
 
 from headrace.durable_files import create, replace_file, sync, sync_folder
 from headrace.errors import PipelineError
@@ -30,7 +34,11 @@ from headrace.pipeline.tables.iceberg.schemas import partitioned_schema
 from headrace.pipeline.tables.sink import ICEBERG_MARK
 
 CATALOG: Final = "headrace"
-"""The name of the catalog, and of the namespace of the tables."""
+"""The name of the catalog, and by default of the namespace of the tables."""
+NAMESPACE: Final = "namespace"
+"""The property of the configured catalog with the namespace of the tables."""
+ANSWER_SECONDS: Final = 60
+"""How long a request waits for a REST catalog."""
 FILE_BYTES: Final = 16 * 1024 * 1024
 """The size in memory of a file's rows. A run of a keyed table writes each file again in which it replaces a row."""
 
@@ -48,9 +56,10 @@ class IcebergTables:
     def __init__(self, tables: Path) -> None:
         self._tables = tables
         configuration = Config().get_catalog_config(CATALOG)
+        self._namespace = Catalog.identifier_to_tuple(f"{(configuration or {}).get(NAMESPACE, CATALOG)}")
         self._file = tables / ".iceberg" / "catalog.db" if configuration is None else None
         with iceberg_errors(f"The catalog {self._file or CATALOG} of Iceberg tables was not opened"):
-            self._catalog = _local(tables, self._file) if self._file is not None else _configured(configuration or {})
+            self._catalog = _local(tables, self._file) if self._file is not None else _configured(configuration or {}, self._namespace)
 
     def open(self, name: str) -> Table | None:
         """Return the newest version of a table, or None if it does not exist.
@@ -70,17 +79,23 @@ class IcebergTables:
     def create(self, name: str, columns: pa.Schema, partition_by: Sequence[str] = ()) -> Table:
         """Create a table without rows, or return the one that another driver created meanwhile."""
         folder = self._tables / name
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / ICEBERG_MARK, f"{CATALOG}.{name}\n".encode())
+        self.mark(name)
         location = None if self._file is None else f"file://{folder.absolute()}"
         with iceberg_errors(f"The Iceberg table {name!r} was not created"):
             try:
                 schema, partitions = partitioned_schema(columns, partition_by)
-                table = self._catalog.create_table((CATALOG, name), schema, location, partitions, properties=_PROPERTIES)
+                table = self._catalog.create_table((*self._namespace, name), schema, location, partitions, properties=_PROPERTIES)
             except TableAlreadyExistsError:
-                table = self._catalog.load_table((CATALOG, name))
+                table = self._catalog.load_table((*self._namespace, name))
             self.sync()
         return table
+
+    def mark(self, name: str) -> None:
+        """Record in the folder of tables that a table is in the catalog, so that commands list it."""
+        mark = self._tables / name / ICEBERG_MARK
+        if not mark.exists():
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(mark, f"{'.'.join(self._namespace)}.{name}\n".encode())
 
     def sync(self) -> None:
         """Sync the catalog's file to the disk, with its folder: SQLite leaves the removal of its journal to the system."""
@@ -93,7 +108,7 @@ class IcebergTables:
 
     def _load(self, name: str, folder: Path) -> Table | None:
         try:
-            return self._catalog.load_table((CATALOG, name))
+            return self._catalog.load_table((*self._namespace, name))
         except NoSuchTableError:
             self._check_not_lost(folder)
             return None
@@ -103,7 +118,7 @@ class IcebergTables:
                     f"The metadata of the Iceberg table {name!r} is not where the catalog says: {error}",
                     hint="Iceberg has absolute paths: move the folder of tables back, or restore it from a backup.",
                 ) from error
-            self._catalog.drop_table((CATALOG, name))  # its folder was moved or deleted: a new table takes the name
+            self._catalog.drop_table((*self._namespace, name))  # its folder was moved or deleted: a new table takes the name
             return None
 
     def _check_not_lost(self, folder: Path) -> None:
@@ -149,9 +164,29 @@ def _location(tables: Path, file: Path) -> dict[str, str]:
     return {"uri": f"sqlite:///{file.absolute()}?timeout={LOCK_SECONDS}", "warehouse": f"file://{tables.absolute()}"}
 
 
-def _configured(configuration: Mapping[str, Any]) -> Catalog:
-    catalog = load_catalog(CATALOG, **{PY_IO_IMPL: _IO, **configuration})
-    if not catalog.namespace_exists(CATALOG):
-        with suppress(NamespaceAlreadyExistsError):  # another driver creates it
-            catalog.create_namespace(CATALOG)
+def _configured(configuration: Mapping[str, Any], namespace: Identifier) -> Catalog:
+    properties = {PY_IO_IMPL: _IO, **configuration}
+    catalog = _BoundedRestCatalog(CATALOG, **properties) if _is_rest(configuration) else load_catalog(CATALOG, **properties)
+    if not catalog.namespace_exists(namespace):
+        try:
+            catalog.create_namespace(namespace)
+        except Exception:
+            if not catalog.namespace_exists(namespace):  # otherwise another driver was first: some servers answer that with their own error
+                raise
     return catalog
+
+
+def _is_rest(configuration: Mapping[str, Any]) -> bool:
+    if PY_CATALOG_IMPL in configuration:
+        return False
+    kind = configuration.get(TYPE)
+    return f"{configuration.get(URI, '')}".startswith("http") if kind is None else f"{kind}".lower() == "rest"
+
+
+class _BoundedRestCatalog(RestCatalog):
+    """A REST catalog whose requests end. Those of pyiceberg wait for a server that does not answer without a limit."""
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        setattr(session, "request", partial(session.request, timeout=ANSWER_SECONDS))  # noqa: B010  mypy refuses the assignment to a method
+        return session

@@ -8,10 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pyiceberg.exceptions import CommitFailedException, NotInstalledError, RESTError, ValidationError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    RESTError,
+    ValidationError,
+)
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from headrace.errors import HeadraceError, PipelineError, TablesUnavailable
+from headrace.pipeline.tables.iceberg.service_errors import service_error
 
 LOCK_SECONDS: Final = 30
 """How long a statement waits for the lock of a SQLite catalog that another process holds."""
@@ -44,8 +52,8 @@ _HINTS_OF_SYSTEM: Final = {
 def iceberg_errors(what: str) -> Iterator[None]:
     """Raise `PipelineError` for an error of the catalog, a file or pyiceberg. `what`: what failed, as a sentence without its point.
 
-    It is `TablesUnavailable` if another process holds the lock of a SQLite catalog: runs stay open meanwhile. Conflicts of commits and
-    errors of Headrace pass unchanged.
+    It is `TablesUnavailable` if another process holds the lock of a SQLite catalog, or a service does not answer: runs stay open
+    meanwhile. It is `TablesRefused` if a service refuses a request. Conflicts of commits and errors of Headrace pass unchanged.
     """
     try:
         yield
@@ -53,14 +61,24 @@ def iceberg_errors(what: str) -> Iterator[None]:
         raise
     except (SQLAlchemyError, sqlite3.Error) as error:
         raise _of_catalog(what, error) from error
-    except OSError as error:
+    except Exception as error:
+        described = service_error(what, error) or _of_files(what, error)
+        if described is None:
+            raise
+        raise described from error
+
+
+def _of_files(what: str, error: Exception) -> PipelineError | None:
+    """Return the error of Headrace for one of the files or of pyiceberg, or None for another one."""
+    if isinstance(error, OSError):
         hint = _HINTS_OF_SYSTEM.get(error.errno or 0, "Check the disk, or that the catalog and the object store can be reached.")
-        raise PipelineError(f"{what}: {error}.", hint=hint) from error
-    except (NotInstalledError, RESTError, ValidationError, ValueError) as error:
+        return PipelineError(f"{what}: {error}.", hint=hint)
+    if isinstance(error, (NoSuchNamespaceError, NoSuchTableError, NotInstalledError, RESTError, ValidationError, ValueError)):
         reason = str(error).split("\n", 1)[0] if not isinstance(error, ValidationError) else "its metadata is damaged or of another version"
-        raise PipelineError(
+        return PipelineError(
             f"{what}: {reason}.", hint="Restore the table from a backup, or correct the catalog 'headrace' of pyiceberg's configuration."
-        ) from error
+        )
+    return None
 
 
 def _of_catalog(what: str, error: SQLAlchemyError | sqlite3.Error) -> PipelineError:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileType
-from pyiceberg.exceptions import CommitFailedException
+from pyarrow.fs import FileInfo, FileSelector, FileType
+from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
 from pyiceberg.manifest import DataFile
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ExpireSnapshots
@@ -90,7 +92,8 @@ class IcebergCompaction:
         None stands for the table's property `history.expire.max-snapshot-age-ms`, which is 5 days if it is not set.
 
         Raises:
-            PipelineError: Pipelines committed to it meanwhile, its catalog or files cannot be used, or pyarrow cannot list its files.
+            PipelineError: Pipelines committed to it meanwhile, its catalog or files cannot be used, pyarrow cannot list its files, or its
+                folder has files of another table.
         """
         table = opened(self._folder)
         age = int(table.properties.get(MAX_SNAPSHOT_AGE, MAX_SNAPSHOT_AGE_MS)) if keep_hours is None else keep_hours * 3_600_000
@@ -164,8 +167,30 @@ def _unused(table: Table, io: PyArrowFileIO, retained: Iterable[Snapshot], end: 
     paths = {io.parse_location(location, io.properties)[2]: location for location in used}
     files = io.fs_by_scheme(scheme, netloc)
     folders = [FileSelector(f"{root}/{name}", allow_not_found=True, recursive=True) for name in ("data", "metadata")]
-    old = [info for folder in folders for info in files.get_file_info(folder) if info.type == FileType.File and info.mtime < end]
-    return sorted(f"{table.location()}{info.path.removeprefix(root)}" for info in old if info.path not in paths)
+    listed = [info for folder in folders for info in files.get_file_info(folder) if info.type == FileType.File]
+    unused = {f"{table.location()}{info.path.removeprefix(root)}": info for info in listed if _of_checksum(info) not in paths}
+    _check_of_one_table(table, io, unused)
+    return sorted(location for location, info in unused.items() if info.mtime < end)
+
+
+def _of_checksum(info: FileInfo) -> str:
+    """Return the path of a file, or of the file of which it is the checksum: Hadoop writes `.NAME.crc` beside NAME."""
+    name = info.base_name
+    is_checksum = name.startswith(".") and name.endswith(".crc")
+    return f"{info.path.removesuffix(name)}{name[1:-4]}" if is_checksum else f"{info.path}"
+
+
+def _check_of_one_table(table: Table, io: PyArrowFileIO, unused: Iterable[str]) -> None:
+    """Raise `PipelineError` if the folder has metadata of another table: a renamed table stays where it was, and its name may be reused."""
+    for location in unused:
+        if not location.endswith(".metadata.json"):
+            continue
+        with suppress(FileNotFoundError, ValidationError, ValueError):  # removed meanwhile, or incomplete
+            if FromInputFile.table_metadata(io.new_input(location)).table_uuid != table.metadata.table_uuid:
+                raise PipelineError(
+                    f"The table {table.name()[-1]!r} was not vacuumed: {table.location()} also has files of another table, as {location}.",
+                    hint="Move one of the tables to another location. If the other one no longer exists, delete this file, then try again.",
+                )
 
 
 def _reader(table: Table, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader:

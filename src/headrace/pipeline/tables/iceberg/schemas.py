@@ -6,6 +6,7 @@ Iceberg has no integers of 8 or 16 bits: such columns have 32 bits in a table. I
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -51,7 +52,7 @@ def partitioned_schema(columns: pa.Schema, partition_by: Sequence[str]) -> tuple
 
 def is_local(table: Table) -> bool:
     """Return whether the files of a table are in a file system."""
-    return table.location().startswith("file:")
+    return urlsplit(table.location()).scheme in {"", "file"}
 
 
 def partition_columns(table: Table) -> list[str]:

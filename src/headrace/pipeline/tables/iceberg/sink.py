@@ -160,6 +160,7 @@ class IcebergSink:
         for number in range(1, COMMIT_ATTEMPTS + 1):
             table = self._loaded.pop((key.table, key.pipeline), None) or self._iceberg.open(key.table)
             table = table or self._create(key.table, iceberg_schema(columns, key.table))
+            self._iceberg.mark(key.table)  # the folder of tables may be newer than the catalog
             stored = self._stored(table, key, attempt.digest)
             if stored is not None:  # another driver was first
                 return stored.rows

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
+from headrace.errors import TablesUnavailable
 from headrace.pipeline.tables.iceberg.errors import iceberg_errors
+from headrace.pipeline.tables.iceberg.service_errors import service_error
 
 MAX_SNAPSHOTS: Final = 200
 """Snapshots of a table, beyond which a commit removes the oldest tenth: each commit reads and writes the list of them."""
@@ -41,6 +44,28 @@ class OneAttempt(Transaction):
         if self._staged[0] is not self._updates:
             self._staged = self._updates, super().table_metadata
         return self._staged[1]
+
+    def commit_transaction(self) -> Table:
+        """Commit the changes. An error stands only if the catalog does not have them: the answer to a commit may be lost.
+
+        A client that does not receive an answer may send the commit again. The second answer is then a conflict with the first commit.
+        """
+        try:
+            return super().commit_transaction()
+        except Exception as error:
+            is_uncertain = isinstance(error, CommitFailedException) or isinstance(service_error("", error), TablesUnavailable)
+            newest = self._committed() if is_uncertain else None
+            if newest is None:
+                raise
+            return newest
+
+    def _committed(self) -> Table | None:
+        """Return the newest version of the table if it has the snapshots of this transaction, or None."""
+        snapshots = [update.snapshot.snapshot_id for update in self._updates if isinstance(update, AddSnapshotUpdate)]
+        if not snapshots:
+            return None
+        newest = self._table.catalog.load_table(self._table.name())
+        return newest if all(newest.snapshot_by_id(each) is not None for each in snapshots) else None
 
     def _register_snapshot_producer(self, producer: object) -> None:
         """Keep no snapshot that could be made again."""
@@ -80,10 +105,14 @@ def _tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 @contextmanager
 def removed_on_conflict(io: FileIO, conflict: type[Exception], files: Iterable[DataFile]) -> Iterator[None]:
-    """Remove the new files of a commit that conflicted with another one. After another error they may belong to the table."""
+    """Remove the new files of a commit that conflicted with another one. After another error they may belong to the table.
+
+    A file that cannot be removed stays until a vacuum.
+    """
     try:
         yield
     except conflict:
         for file in files:
-            io.delete(file.file_path)
+            with suppress(OSError):
+                io.delete(file.file_path)
         raise
