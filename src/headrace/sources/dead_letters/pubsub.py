@@ -11,7 +11,7 @@ import msgspec
 from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamError
 from headrace.ports.dead_letter_sender import DeadLetterCopy, DeadLetterSender
 from headrace.sources.connections.client_library import import_library
-from headrace.sources.dead_letters.message import PREFIX, copied_value, message_headers, origin_headers, text_headers, text_of
+from headrace.sources.dead_letters.message import PREFIX, copied_value, first_names, message_headers, origin_headers, text_headers, text_of
 from headrace.sources.dead_letters.requests import Result, batches, send_requests
 from headrace.sources.declared_decoder import Decoding
 from headrace.sources.decoding import ATTRIBUTE_PREFIX
@@ -171,14 +171,7 @@ def cut_value(name: str, value: bytes) -> bytes:
         return value
     if name != TRIGGERS:
         return value[:MAX_VALUE_BYTES].decode(errors="ignore").encode()
-    names: list[bytes] = []
-    size = 1
-    for one in msgspec.json.decode(value, type=list[msgspec.Raw]):
-        size += len(one) + 1
-        if size > MAX_VALUE_BYTES:
-            break
-        names.append(bytes(one))
-    return b"[" + b",".join(names) + b"]"
+    return msgspec.json.encode(first_names(msgspec.json.decode(value, type=list[str]), MAX_VALUE_BYTES))
 
 
 def _attribute_name(name: str) -> str:
