@@ -64,11 +64,13 @@ class Relay:
     """
 
     def __init__(self, *, repeats: bool = False, status: int | None = None) -> None:
+        target = shared().address
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 is_commit = self.command == "POST" and self.path.endswith("/tables/legs")
-                url, headers = f"http://{shared().address}{self.path}", {"Content-Type": "application/json"}
+                url, headers = f"http://{target}{self.path}", {"Content-Type": "application/json"}
                 code, content = status or 0, b'{"error": {"message": "no", "type": "Error", "code": 0}}'
                 for _ in range(0 if status else 2 if repeats and is_commit else 1):
                     answer = httpx.request(self.command, url, content=body, headers=headers, trust_env=False)
