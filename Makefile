@@ -52,7 +52,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m brokers
 
-# Tests on brokers wait most of the time. Those on other Pythons do not, so both end sooner together.
+# Tests on brokers wait a part of the time, in which those on other Pythons compute.
 test-all: SHELL := bash
 test-all: test test-rest ## run all checks and all tests, at the end those on brokers beside those on other Pythons
 	@set -o pipefail; run() { $(MAKE) --no-print-directory "test-$$1" 2>&1 | while IFS= read -r line; do echo "$$1: $$line"; done; }; \

@@ -53,7 +53,7 @@ class Died(BaseException):
 @pytest.fixture(autouse=True)
 def no_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare compactions the wait for readers. A test that has some sets the time again."""
-    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 0.0)
+    monkeypatch.setattr(compaction, "_QUIET_SECONDS", 0.0)
 
 
 def append(tables: Path, batch: int, values: list[int] | pa.Table, sink: ParquetSink | None = None, pipeline: str = "legs") -> int:
@@ -272,7 +272,7 @@ def read_until(stop: threading.Event, tables: Path, stored: list[int], read: Cal
 
 
 def test_concurrent_readers_and_writers_see_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 0.1)
+    monkeypatch.setattr(compaction, "_QUIET_SECONDS", 0.1)
     append(tmp_path, 0, [0])
     stored, failures, stop = [1], list[str](), threading.Event()
     merged = threading.Semaphore(0)
@@ -306,7 +306,7 @@ def test_concurrent_readers_and_writers_see_each_row_once(tmp_path: Path, monkey
 
 def test_a_folder_that_is_being_listed_is_exchanged_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader as pyarrow is one: it opens the folder, reads the names, and then looks at each file by its path."""
-    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 1.0)
+    monkeypatch.setattr(compaction, "_QUIET_SECONDS", 1.0)
     for batch in range(4):
         append(tmp_path, batch, [batch])
     folder = tmp_path / "legs"
@@ -334,8 +334,8 @@ def test_a_folder_that_is_being_listed_is_exchanged_later(tmp_path: Path, monkey
 
 
 def test_a_folder_that_is_listed_all_the_time_is_not_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 60.0)
-    monkeypatch.setattr(compaction, "_LISTINGS_SECONDS", 0.2)
+    monkeypatch.setattr(compaction, "_QUIET_SECONDS", 60.0)
+    monkeypatch.setattr(compaction, "_MAX_LISTING_WAIT_SECONDS", 0.2)
     for batch in range(4):
         append(tmp_path, batch, [batch])
     inode = (tmp_path / "legs").stat().st_ino

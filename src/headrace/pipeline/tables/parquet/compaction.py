@@ -57,10 +57,10 @@ T = TypeVar("T")
 
 _LOCK_SECONDS: Final = 5.0
 _RUNS_SECONDS: Final = 1.0
-_LISTING_SECONDS: Final = 0.1
+_QUIET_SECONDS: Final = 0.1
 """The time that a reader gets to look at the files of a listing, beside that for each file. An exchange waits for it."""
-_LISTED_FILE_SECONDS: Final = 0.0005
-_LISTINGS_SECONDS: Final = 2.0
+_QUIET_SECONDS_PER_FILE: Final = 0.0005
+_MAX_LISTING_WAIT_SECONDS: Final = 2.0
 """How long an exchange waits for the end of listings. The writers of the table wait meanwhile."""
 _GROUP_ROWS: Final = 1_048_576
 _GROUP_BYTES: Final = 64 * 1024 * 1024
@@ -215,8 +215,8 @@ class ParquetCompaction:
 
     def _wait_for_listings(self, listings: ListingWatch, files: int) -> None:
         """Wait until readers of the folder have looked at the files that they have listed. Raises `TableBusy`."""
-        seconds = _LISTING_SECONDS + _LISTED_FILE_SECONDS * files
-        deadline = time.monotonic() + _LISTINGS_SECONDS
+        seconds = _QUIET_SECONDS + _QUIET_SECONDS_PER_FILE * files
+        deadline = time.monotonic() + _MAX_LISTING_WAIT_SECONDS
         while not listings.is_quiet(seconds):
             if time.monotonic() > deadline:
                 raise TableBusy(
