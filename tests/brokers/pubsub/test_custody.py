@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from headrace.wire.calls import admin as calls
 from support.processes.deployment import Deployment, until
 from support.sources.pubsub import PubSubSubscription
 from support.sources.reading import numbers
@@ -48,5 +48,6 @@ def test_killed_triggerers_store_each_message_once_and_the_audit_balances(deploy
 
 
 def _dead_letters(deployment: Deployment) -> list[object]:
-    letters: list[object] = json.loads(deployment.cli("dead-letters", "list", "--json").stdout)["dead_letters"]
+    with deployment.admin() as client:
+        letters: list[object] = client.get(calls.LIST_DEAD_LETTERS)["dead_letters"]
     return letters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import shutil
@@ -187,11 +186,14 @@ class Deployment:
 
     def wait_for_status(self, text: str) -> None:
         """Wait until the status has a text, such as the problem of a stream."""
-        until(lambda: text in self.cli("status", "--json").stdout, f"the status has {text!r}, {self.folder}")
+        with self.admin() as client:
+            until(lambda: text in str(client.get(calls.GET_STATUS)), f"the status has {text!r}, {self.folder}")
 
     def audited_stream(self) -> Any:
-        """Return the audit of the only stream."""
-        (stream,) = json.loads(self.cli("audit", "--json").stdout)["streams"]
+        """Return the audit of the only stream. Wait for its first receipt, which is stored after the events that it counts."""
+        with self.admin() as client:
+            until(lambda: client.get(calls.GET_AUDIT)["streams"], f"the audit has a stream, {self.folder}")
+            (stream,) = client.get(calls.GET_AUDIT)["streams"]
         return stream
 
     def balanced_stream(self) -> Any:
