@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -95,8 +95,10 @@ class NatsClient:
         """Whether the server can reset a consumer."""
         return self.version >= VERSION_WITH_RESET
 
-    async def api(self, what: str, subject: str, body: Mapping[str, Any] | None = None, *, none_for: int = 0) -> Mapping[str, Any] | None:
-        """Send a request to JetStream's API and return its answer, or None for an error with the code `none_for`.
+    async def api(
+        self, what: str, subject: str, body: Mapping[str, Any] | None = None, *, none_for: Collection[int] = ()
+    ) -> Mapping[str, Any] | None:
+        """Send a request to JetStream's API and return its answer, or None for an error with a code of `none_for`.
 
         Raises:
             UpstreamError: The API rejects the request, or the user may not send it.
@@ -111,7 +113,7 @@ class NatsClient:
             failure: BaseException = ApiError(answer["error"])
         except Exception as error:
             failure = self._cause(error)
-        if none_for and isinstance(failure, ApiError) and failure.code == none_for:
+        if isinstance(failure, ApiError) and failure.code in none_for:
             return None
         raise described(what, failure) from None
 

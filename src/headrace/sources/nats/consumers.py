@@ -23,7 +23,7 @@ from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.nats.client import NatsClient
 from headrace.sources.nats.consumer_note import ConsumerNote
 from headrace.sources.nats.lanes import UNKNOWN, Lane
-from headrace.sources.nats.service_errors import CONSUMER_NOT_FOUND
+from headrace.sources.nats.service_errors import CONSUMER_NOT_FOUND, FILES_NOT_REMOVED
 from headrace.sources.nats.start import Start, begin_after, begin_at
 from headrace.sources.nats.subjects import ALL_SUBJECTS, FLOOR_SUFFIX, consumer_name, covers, lane_name
 from headrace.triggers.stream_log import LaneMove, LogMark, StreamSeek
@@ -97,7 +97,7 @@ def _source(config: Info) -> StreamSource:
 
 async def look_at_consumer(client: NatsClient, stream: str, consumer: str) -> Info | None:
     """Return what the server says of a consumer, or None if it does not exist. Raises `HeadraceError`."""
-    return await client.api(f"Consumer {consumer!r} cannot be read", f"CONSUMER.INFO.{stream}.{consumer}", none_for=CONSUMER_NOT_FOUND)
+    return await client.api(f"Consumer {consumer!r} cannot be read", f"CONSUMER.INFO.{stream}.{consumer}", none_for=(CONSUMER_NOT_FOUND,))
 
 
 async def first_sequence(client: NatsClient, description: Description, stream: StreamInfo, subject: str) -> int:
@@ -142,7 +142,7 @@ async def sequence_at(client: NatsClient, name: str, stream: StreamInfo, time: d
 async def message_after(client: NatsClient, stream: str, subject: str, sequence: int) -> Mapping[str, Any] | None:
     """Return the first message of a subject filter from a sequence on, or None if there is none."""
     body = {"seq": max(1, sequence), "next_by_subj": subject}
-    answer = await client.api(f"Stream {stream!r} cannot be read", f"STREAM.MSG.GET.{stream}", body, none_for=NO_MESSAGE)
+    answer = await client.api(f"Stream {stream!r} cannot be read", f"STREAM.MSG.GET.{stream}", body, none_for=(NO_MESSAGE,))
     return None if answer is None else answer["message"]
 
 
@@ -304,9 +304,14 @@ class Consumers:
         return answer
 
     async def _delete(self, name: str) -> None:
-        await self._client.api(
-            f"Consumer {name!r} cannot be deleted", f"CONSUMER.DELETE.{self._description.stream}.{name}", none_for=CONSUMER_NOT_FOUND
-        )
+        """Delete a consumer, if it exists.
+
+        A server of version 2.9 may write a file of the consumer while it removes them. It answers with an error then, although the consumer
+        does not exist any more: a second request shows that.
+        """
+        what, subject = f"Consumer {name!r} cannot be deleted", f"CONSUMER.DELETE.{self._description.stream}.{name}"
+        if await self._client.api(what, subject, none_for=(CONSUMER_NOT_FOUND, FILES_NOT_REMOVED)) is None:
+            await self._client.api(what, subject, none_for=(CONSUMER_NOT_FOUND,))
 
     def _check(self, name: str, subject: str, info: Info) -> None:
         config = info["config"]

@@ -10,6 +10,7 @@ from headrace.errors import HeadraceError, StreamError, UpstreamError
 
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
+FILES_NOT_REMOVED: Final = 10051
 NOT_ENABLED: Final = (10076, 10039)
 
 _CREDENTIALS: Final = "Correct the credentials of the connection: login and password, token, nkey_seed or credentials."
