@@ -2,6 +2,7 @@
 
 With `--rivals 3`, three drivers compete for the scope. They are paused, killed or disconnected from the API, or have wrong clocks.
 With `--bucket s3` or `az`, all tables are Delta tables in a bucket, on a server of this script (after `make setup-brokers`).
+With `--catalog`, the Iceberg tables are in a REST catalog, with their files in a bucket of S3 (after `make setup-brokers`).
 With `--power-cuts`, the tables are in a separate file system, which loses all unsynced data at each kill (only as root).
 
 Print the command that repeats a failed run. After a failure, do not delete the files.
@@ -28,6 +29,7 @@ from support.pipelines.bucket_tables import SERVERS, bucket_tables
 from support.pipelines.kills import PHASES, Shape, soak
 from support.pipelines.power_cut_volume import Volume, missing
 from support.pipelines.rivals import fight
+from support.processes.iceberg_rest import rest_catalog_over_s3
 
 
 def main() -> int:
@@ -37,6 +39,7 @@ def main() -> int:
     command += f" --rivals {options.rivals}" if options.rivals else ""
     command += " --power-cuts" if options.power_cuts else ""
     command += f" --bucket {options.bucket}" if options.bucket else ""
+    command += " --catalog" if options.catalog else ""
     if options.power_cuts and (lacking := missing()):
         print(f"error: --power-cuts is not possible: {lacking}.", file=sys.stderr)
         return 2
@@ -53,6 +56,7 @@ def main() -> int:
         with (
             Volume(folder / "tables") if options.power_cuts else nullcontext() as volume,
             bucket_tables(options.bucket) if options.bucket else nullcontext() as bucket,
+            rest_catalog_over_s3() if options.catalog else nullcontext(),
         ):
             if options.rivals:
                 return _judge_rivals(options, fight(folder, shape, options.rivals, options.seed, say, bucket), folder)
@@ -106,6 +110,7 @@ def _arguments() -> argparse.Namespace:
     )
     tables = parser.add_mutually_exclusive_group()
     tables.add_argument("--bucket", choices=tuple(SERVERS), help="keep the tables in a bucket; such a run cannot be continued")
+    tables.add_argument("--catalog", action="store_true", help="use a REST catalog over S3 for Iceberg; such a run cannot be continued")
     tables.add_argument("--power-cuts", action="store_true", help="cut the power of the tables at each kill (only as root)")
     parser.add_argument("--lookback", type=float, default=30.0, help="seconds that a follower waits for its leader (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**9), help="seed of all random choices")

@@ -10,6 +10,7 @@ import pytest
 from support.pipelines.bucket_tables import bucket_tables
 from support.pipelines.kills import PHASES, Shape, soak
 from support.pipelines.power_cut_volume import Volume, missing
+from support.processes.iceberg_rest import rest_catalog_over_s3
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(500)]
 
@@ -29,6 +30,15 @@ def test_tables_in_a_bucket_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_
     assert told["phases"] == dict.fromkeys(PHASES, 1)
     assert {"lost", "late", "cycle"} <= told["marks"].keys()
     assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.brokers
+def test_iceberg_tables_of_a_catalog_over_s3_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) -> None:
+    with rest_catalog_over_s3():
+        told = soak(tmp_path, Shape(events=10_000, kills=3, ahead=1_000, lookback=4.0), seed=7, say=print)
+    assert told is not None
+    assert told["phases"] == dict.fromkeys(PHASES, 1)
+    assert not (tmp_path / "tables" / ".iceberg").exists()
 
 
 with_power = pytest.mark.skipif(missing() is not None, reason=f"no power can be cut: {missing()}")

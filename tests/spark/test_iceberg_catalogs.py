@@ -31,7 +31,7 @@ from headrace.pipeline.tables.maintenance import compact, summarize, vacuum
 from headrace.project import load_project
 from support.pipelines.kit import KEY, Api, leg, until
 from support.pipelines.run import running
-from support.processes.iceberg_rest import IcebergRest, rename_table, rest_catalog, shared
+from support.processes.iceberg_rest import PREFIX, IcebergRest, rename_table, rest_catalog, shared
 from support.processes.proxy import HOST, Proxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.brokers, pytest.mark.xdist_group("spark-tables")]
@@ -245,6 +245,20 @@ def test_a_server_that_does_not_answer_is_unavailable(
                 use()
         proxy.speak()
         assert sink.stored(FIRST, "a") == StoredRun(1, 2)
+
+
+def test_the_request_of_a_token_ends_as_others_do(
+    spark: SparkSession, tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ANSWER_SECONDS", 1)
+    with rest_catalog():
+        monkeypatch.setenv(f"{PREFIX}CREDENTIAL", "headrace:secret")
+        monkeypatch.setenv(f"{PREFIX}OAUTH2_SERVER_URI", f"http://{proxy.address}/v1/oauth/tokens")
+        proxy.silence()
+        with pytest.raises(TablesUnavailable, match="timed out"):
+            IcebergSink(tmp_path, ORIGIN)
+        proxy.speak()
+        assert appended(spark)(IcebergSink(tmp_path, ORIGIN), FIRST) == 2
 
 
 @pytest.mark.parametrize(

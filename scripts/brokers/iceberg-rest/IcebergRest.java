@@ -1,4 +1,6 @@
 import java.net.InetSocketAddress;
+import java.util.Arrays;
+import java.util.HashMap;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.iceberg.jdbc.JdbcCatalog;
@@ -8,12 +10,17 @@ import org.eclipse.jetty.server.Server;
 import org.eclipse.jetty.servlet.ServletContextHandler;
 import org.eclipse.jetty.servlet.ServletHolder;
 
-/** Serves Apache Iceberg's own REST catalog of its tests on loopback: PORT, the JDBC address of its database, and the warehouse. */
+/** Serves Apache Iceberg's own REST catalog of its tests on loopback: PORT, the JDBC address of its database, the warehouse, NAME=VALUE... */
 final class IcebergRest {
   public static void main(String[] arguments) throws Exception {
     var catalog = new JdbcCatalog();
     catalog.setConf(new Configuration());
-    catalog.initialize("rest", Map.of("uri", arguments[1], "warehouse", arguments[2], "jdbc.schema-version", "V1"));
+    var properties = new HashMap<>(Map.of("uri", arguments[1], "warehouse", arguments[2], "jdbc.schema-version", "V1"));
+    for (var more : Arrays.copyOfRange(arguments, 3, arguments.length)) {
+      var parts = more.split("=", 2);
+      properties.put(parts[0], parts[1]);
+    }
+    catalog.initialize("rest", properties);
     var context = new ServletContextHandler();
     context.addServlet(new ServletHolder(new RESTCatalogServlet(new RESTCatalogAdapter(catalog))), "/*");
     var server = new Server(new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0])));

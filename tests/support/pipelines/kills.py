@@ -31,6 +31,7 @@ from headrace.pipeline.table_storage.object_folder import ObjectFolder
 from headrace.pipeline.table_storage.tables import Tables, files_in
 from headrace.pipeline.tables.contents import format_of
 from headrace.pipeline.tables.delta.log import LOG
+from headrace.pipeline.tables.iceberg.catalog import IcebergTables
 from headrace.pipeline.tables.iceberg.history import changes_of
 from headrace.pipeline.tables.iceberg.maintenance import opened
 from headrace.retry import retry_until_available
@@ -40,6 +41,7 @@ from support.ordering.feed import CausalFeed, Numbers, causal_feed
 from support.ordering.oracle import judge, rows_of
 from support.pipelines.bucket_tables import delta_table
 from support.pipelines.power_cut_volume import Volume
+from support.processes import iceberg_rest
 from support.processes.calls import load_triggers
 from support.processes.deployment import KEY, Deployment, Process, until
 from support.processes.store import declaration, registration
@@ -161,7 +163,7 @@ class Ledger:
 def _has(table: Tables, batch: int) -> bool:
     """Return whether a table has a run of the batch: a file of it, or one of the last commits of Delta or snapshots of Iceberg."""
     if isinstance(table, Path) and format_of(table) == "iceberg":
-        iceberg = _committed(table)
+        iceberg = IcebergTables(table.parent).open(table.name) if iceberg_rest.is_configured() else _committed(table)
         runs = [] if iceberg is None else [change.run for change in changes_of(iceberg)]
         return any(run is not None and run.batch == batch for run in runs)
     if isinstance(table, Path) and not (table / LOG).exists():
@@ -348,7 +350,8 @@ class Killing:
         first = self._ledger.batch() + chance.randint(0, 2)
         deadline = time.monotonic() + _LONGEST
         family = Family(process.popen.pid)
-        reads_are_slow = not isinstance(self._tables, Path)  # a phase in a bucket would be over before it is known
+        # A phase would be over before it is known.
+        reads_are_slow = not isinstance(self._tables, Path) or iceberg_rest.is_configured()
         while True:
             self._check(process, deadline)
             if self._ledger.batch() >= first and (reads_are_slow or self._ledger.phase() == wanted):
@@ -405,7 +408,7 @@ def soak(
 
     None: it was not done within `seconds`; it goes on where it is when it is called again with the same folder. With a `volume`, which
     has the tables, the power of that is cut at each kill. With a `bucket`, the tables are there, in Delta, and its connection is in the
-    environment of this process.
+    environment of this process. A catalog in the environment has the Iceberg tables.
     """
     deadline = time.monotonic() + seconds
     feed = causal_feed(shape.events, seed)

@@ -186,7 +186,7 @@ def _is_rest(configuration: Mapping[str, Any]) -> bool:
 class _BoundedRestCatalog(RestCatalog):
     """A REST catalog whose requests end. Those of pyiceberg wait for a server that does not answer without a limit."""
 
-    def _create_session(self) -> Session:
-        session = super()._create_session()
+    def _config_headers(self, session: Session) -> None:
+        """Bound the requests of a new session, before one of them requests a token."""
+        super()._config_headers(session)
         setattr(session, "request", partial(session.request, timeout=ANSWER_SECONDS))  # noqa: B010  mypy refuses the assignment to a method
-        return session
