@@ -350,7 +350,7 @@ class Killing:
         first = self._ledger.batch() + chance.randint(0, 2)
         deadline = time.monotonic() + _LONGEST
         family = Family(process.popen.pid)
-        # A phase would be over before it is known.
+        # The driver would leave a phase before reads from a bucket or a catalog show it.
         reads_are_slow = not isinstance(self._tables, Path) or iceberg_rest.is_configured()
         while True:
             self._check(process, deadline)
