@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any
 
 import pytest
@@ -22,15 +23,15 @@ from support.sources.streams import Feed, MemoryUpstream, Sink, until
 PAID = parse_pattern({"status": ["paid"], "total": [{"numeric": [">", 5]}]})
 
 
-class Unlimited(SampleBudget):
-    """A budget that each sample may use."""
-
-    def use(self, start: float, end: float) -> None:
-        """Count nothing."""
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the clock of samples, so that no sample reaches its time limit on a slow machine."""
+    monkeypatch.setattr(limits, "perf_counter", lambda: 1_000.0)
+    monkeypatch.setattr(limits._BUDGET, "next", 0.0)
 
 
 def sampled(patterns: dict[int, EventPattern | None], *events: Any, size: int = 10) -> PatternSampler:
-    sampler = PatternSampler(Unlimited())
+    sampler = PatternSampler(SampleBudget())
     for second, event in enumerate(events):
         sampler.sample(patterns, event, float(second), size=size)
     return sampler
@@ -44,7 +45,7 @@ def test_failures_are_counted_by_field_the_worst_first() -> None:
 
 
 def test_the_next_sample_is_due_a_second_later() -> None:
-    sampler = PatternSampler(Unlimited())
+    sampler = PatternSampler(SampleBudget())
     assert sampler.due == 0.0
     sampler.sample({7: PAID}, {}, 41.5, size=10)
     assert sampler.due == 42.5
@@ -52,15 +53,21 @@ def test_the_next_sample_is_due_a_second_later() -> None:
 
 def test_watches_are_sampled_in_rotation() -> None:
     patterns: dict[int, EventPattern | None] = {n: parse_pattern({"n": [n]}) for n in range(120)}
-    sampler = PatternSampler(Unlimited())
-    while len(sampler.take(1_000)) < len(patterns):
-        for second in range(60):  # a slow machine samples fewer watches at a time
-            sampler.sample(patterns, {"n": 3}, float(second), size=10)
-    sampler = sampled(patterns, {"n": 3})
-    first = {sample.trigger_id for sample in sampler.take(1_000)}
-    assert 0 < len(first) <= limits.MAX_WATCHES
-    sampler.sample(patterns, {"n": 3}, 1.0, size=10)
-    assert first.isdisjoint(sample.trigger_id for sample in sampler.take(1_000))
+    sampler = PatternSampler(SampleBudget())
+    samples: list[int] = []
+    for second in range(12):
+        sampler.sample(patterns, {"n": 3}, float(second), size=10)
+        sampled_now = [sample.trigger_id for sample in sampler.take(1_000)]
+        assert len(sampled_now) == limits.MAX_WATCHES
+        samples += sampled_now
+    assert samples == list(patterns) * 5
+
+
+def test_a_sample_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(0.0, limits.MAX_SAMPLE_SECONDS * 0.4)
+    monkeypatch.setattr(limits, "perf_counter", lambda: next(clock))
+    patterns: dict[int, EventPattern | None] = {n: parse_pattern({"n": [n]}) for n in range(9)}
+    assert [sample.trigger_id for sample in sampled(patterns, {"n": 3}).take(9)] == [0, 1, 2]
 
 
 def test_a_report_has_a_limited_number_of_watches_and_paths() -> None:
@@ -105,34 +112,28 @@ def watches_of(*triggers: dict[str, Any]) -> WatchSet:
     return WatchSet({number: WatchTrigger(upstream=Memory("orders"), **trigger) for number, trigger in enumerate(triggers, 1)})
 
 
-def test_a_watch_set_samples_its_matches_with_the_metadata_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits._BUDGET, "next", 0.0)
+def test_a_watch_set_samples_its_matches_with_the_metadata_of_messages() -> None:
     watches = watches_of({"match": {"@": {"key": ["UA"]}, "a": [1]}}, {}, {"match": {"a": [2]}})
     for second, key in enumerate(["UA", "DL", "DL"]):
         watches.sample(watches.match(Message(b'{"a": 1}', "0", second, key=key), "0", second), float(second))
-        monkeypatch.setattr(limits._BUDGET, "next", 0.0)
-    watches.sample(watches.match(RawEvent(b"not JSON", "0", 3), "0", 3), 3.0)
+        watches.sample(watches.match(RawEvent(b"not JSON", "0", 3), "0", 3), 3.0)
     first, third = watches.sampler.take(9)
     assert first == PatternSample(1, 3, 1, (PathFailures("@.key", 2), PathFailures("a", 0)))
     assert third == PatternSample(3, 3, 0, (PathFailures("a", 3),))
 
 
-def test_a_watch_that_is_removed_or_changed_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_is_removed_or_changed_begins_anew() -> None:
     watches = watches_of({"match": {"a": [1]}})
-    monkeypatch.setattr(limits._BUDGET, "next", 0.0)
     match = watches.match(RawEvent(b"{}", "0", 1), "0", 1)
     watches.sample(match, 0.0)
     watches.discard([1])
     assert watches.sampler.take(1) == []
     watches.add(1, WatchTrigger(upstream=Memory("orders"), match={"a": [1], "b": [2]}))
-    monkeypatch.setattr(limits._BUDGET, "next", 0.0)
     watches.sample(match, 1.0)
     assert [(sample.samples, len(sample.paths)) for sample in watches.sampler.take(1)] == [(1, 2)]
 
 
-async def test_a_heartbeat_reports_new_samples_of_all_streams_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits._BUDGET, "next", 0.0)
-    monkeypatch.setattr(limits._BUDGET, "use", Unlimited().use)
+async def test_a_heartbeat_reports_new_samples_of_all_streams_once() -> None:
     sink = Sink()
     manager = sink.manager = SharedStreamManager(sink=sink)
     feeds = {f"stream {n}": Feed([("x", {"id": 7, "status": "open"})]) for n in range(3)}
