@@ -52,14 +52,16 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m brokers
 
-# Other tests wait a part of the time, in which those on other Pythons compute. The low priority leaves the processors to tests that wait
-# for processes.
+# Other tests wait a part of the time, in which those on other Pythons compute, and the brokers are installed. The low priority leaves the
+# processors to tests that wait for processes.
 test-all: SHELL := bash
 test-all: test ## run all checks and all tests, those on other Pythons beside the rest
-	@set -o pipefail; run() { nice -n "$$2" $(MAKE) --no-print-directory "test-$$1" 2>&1 | while IFS= read -r line; do echo "$$1: $$line"; done; }; \
-	(run pythons 10) & pythons=$$!; \
-	run rest 0; rest=$$?; \
-	run brokers 0; brokers=$$?; \
+	@set -o pipefail; run() { nice -n "$$2" $(MAKE) --no-print-directory "$$1" 2>&1 | while IFS= read -r line; do echo "$${1#test-}: $$line"; done; }; \
+	(run test-pythons 10) & pythons=$$!; \
+	(run setup-brokers 10) & setup=$$!; \
+	run test-rest 0; rest=$$?; \
+	wait $$setup; \
+	run test-brokers 0; brokers=$$?; \
 	wait $$pythons && exit $$((rest | brokers))
 
 check: setup-dev ## check types, style, words, layout, import contracts, reference pages and docs, two at a time
