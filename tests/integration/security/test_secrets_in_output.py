@@ -42,12 +42,12 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture
 def _masked() -> Iterator[None]:
-    kept, configuration = masks[:], structlog.get_config()
+    kept, configuration, level = masks[:], structlog.get_config(), logging.getLogger().level
     masks[:] = [mask_event]
     yield
     masks[:] = kept
     structlog.configure(**configuration)
-    logging.basicConfig(handlers=[], force=True)
+    logging.basicConfig(level=level, handlers=[], force=True)  # at INFO, PySpark would print an error at the end of all tests
 
 
 def orders(text: str) -> set[str]:
