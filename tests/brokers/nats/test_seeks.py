@@ -26,6 +26,13 @@ project = Project("shop")
 project.watch("orders", Nats({subjects!r}, stream={stream!r}, durable="shop", connection={connection!r}))
 """
 
+BETWEEN = "between deletion and creation"
+KILLS = [
+    pytest.param(version, killed, marks=pytest.mark.xdist_group(version))
+    for version, killed in (("go", "before begin"), ("go", "before finish"), ("go", BETWEEN), ("package", BETWEEN))
+]
+"""When a triggerer is killed. The versions of the server differ in the deletion of consumers only."""
+
 
 class Scene(SeekScene):
     """A deployment whose project reads one stream."""
@@ -77,7 +84,7 @@ def test_a_running_triggerer_skips_and_reads_again(deployment: Deployment, strea
     assert stream.consumers() == [stream.consumer()]
 
 
-@pytest.mark.parametrize("killed", ["before begin", "before finish", "between deletion and creation"])
+@pytest.mark.parametrize(("version", "killed"), KILLS, indirect=["version"])
 def test_a_triggerer_that_is_killed_in_a_seek_is_followed_by_one_that_completes_it(
     deployment: Deployment, stream: NatsStream, killed: str
 ) -> None:
@@ -93,7 +100,7 @@ def test_a_triggerer_that_is_killed_in_a_seek_is_followed_by_one_that_completes_
         assert (stream.floor(), begins_at, scene.seeks()[0]["state"]) == (100, None, "planned")
     else:
         assert (begins_at, scene.seeks()[0]["state"]) == (41, "moving")
-    if killed == "between deletion and creation":
+    if killed == BETWEEN:
         stream.leave_floor_consumer()
     stream.send(numbers(100, 103))
     deployment.triggerer(scene.project)
@@ -104,6 +111,7 @@ def test_a_triggerer_that_is_killed_in_a_seek_is_followed_by_one_that_completes_
     assert stream.consumers() == [stream.consumer()]
 
 
+@pytest.mark.parametrize("version", ["go"], indirect=True)
 def test_a_named_lane_skips_to_a_time(deployment: Deployment, stream: NatsStream) -> None:
     one, other = f"{stream.name}.a", f"{stream.name}.b"
     scene = Scene(deployment, stream, one, other)

@@ -22,6 +22,11 @@ project.watch("orders", ObjectStore({url!r}, connection={connection!r}, read={re
 """
 OBJECTS = 40
 LINES = 25
+READS = [
+    pytest.param(kind, read, each, marks=pytest.mark.xdist_group(kind))
+    for kind, read, each in (("s3", "metadata", 1), ("s3", "lines", LINES), ("gs", "lines", LINES), ("az", "lines", LINES))
+]
+"""How messages are read: the metadata on one server, because the difference to lines is none of a server."""
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def state_of(bucket: TestBucket) -> Any:
     return json.loads(bucket.server.get(bucket.name, head))
 
 
-@pytest.mark.parametrize(("read", "each"), [("metadata", 1), ("lines", LINES)])
+@pytest.mark.parametrize(("bucket", "read", "each"), READS, indirect=["bucket"])
 def test_killed_triggerers_store_each_message_once_and_the_audit_balances(tmp_path: Path, bucket: TestBucket, read: str, each: int) -> None:
     with Deployment.with_short_leases(tmp_path) as deployment:
         deployment.share_connection(bucket.connection)
@@ -82,6 +87,7 @@ def test_a_server_that_is_killed_and_started_again_loses_and_repeats_nothing(tmp
         deployment.balanced_stream()
 
 
+@pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_another_database_is_refused(tmp_path: Path, bucket: TestBucket) -> None:
     bucket.put("a.jsonl", [b"1"])
     for name in ("one", "two"):
