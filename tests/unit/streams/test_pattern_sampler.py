@@ -116,7 +116,7 @@ def test_a_watch_set_samples_its_matches_with_the_metadata_of_messages() -> None
     watches = watches_of({"match": {"@": {"key": ["UA"]}, "a": [1]}}, {}, {"match": {"a": [2]}})
     for second, key in enumerate(["UA", "DL", "DL"]):
         watches.sample(watches.match(Message(b'{"a": 1}', "0", second, key=key), "0", second), float(second))
-        watches.sample(watches.match(RawEvent(b"not JSON", "0", 3), "0", 3), 3.0)
+    watches.sample(watches.match(RawEvent(b"not JSON", "0", 3), "0", 3), 3.0)
     first, third = watches.sampler.take(9)
     assert first == PatternSample(1, 3, 1, (PathFailures("@.key", 2), PathFailures("a", 0)))
     assert third == PatternSample(3, 3, 0, (PathFailures("a", 3),))
