@@ -53,7 +53,7 @@ test-brokers: setup-brokers ## install what is missing, then run the tests on re
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m brokers
 
 # Other tests wait a part of the time, in which those on other Pythons compute, and the brokers are installed. The low priority leaves the
-# processors to tests that wait for processes.
+# processors to tests that wait for processes. `test-brokers` repeats an installation that failed.
 test-all: SHELL := bash
 test-all: test ## run all checks and all tests, those on other Pythons beside the rest
 	@set -o pipefail; run() { nice -n "$$2" $(MAKE) --no-print-directory "$$1" 2>&1 | while IFS= read -r line; do echo "$${1#test-}: $$line"; done; }; \

@@ -27,11 +27,10 @@ project.watch("orders", Nats({subjects!r}, stream={stream!r}, durable="shop", co
 """
 
 BETWEEN = "between deletion and creation"
-KILLS = [
-    pytest.param(version, killed, marks=pytest.mark.xdist_group(version))
-    for version, killed in (("go", "before begin"), ("go", "before finish"), ("go", BETWEEN), ("package", BETWEEN))
-]
-"""When a triggerer is killed. The versions of the server differ in the deletion of consumers only."""
+KILLS = [("go", "before begin"), ("go", "before finish"), ("go", BETWEEN), ("package", BETWEEN)]
+"""The version of the server, and when a triggerer is killed. Both versions run the kill after a deletion, which NATS 2.9 answered with
+an error although the consumer was deleted.
+"""
 
 
 class Scene(SeekScene):

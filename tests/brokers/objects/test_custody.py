@@ -22,11 +22,8 @@ project.watch("orders", ObjectStore({url!r}, connection={connection!r}, read={re
 """
 OBJECTS = 40
 LINES = 25
-READS = [
-    pytest.param(kind, read, each, marks=pytest.mark.xdist_group(kind))
-    for kind, read, each in (("s3", "metadata", 1), ("s3", "lines", LINES), ("gs", "lines", LINES), ("az", "lines", LINES))
-]
-"""How messages are read: the metadata on one server, because the difference to lines is none of a server."""
+READS = [("s3", "metadata", 1), ("s3", "lines", LINES), ("gs", "lines", LINES), ("az", "lines", LINES)]
+"""The server, what is read, and the number of messages in each object. Reading metadata instead of lines depends on no server."""
 
 
 @pytest.fixture
