@@ -47,6 +47,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/pubsub.sh setup
 	@scripts/brokers/rabbitmq.sh setup
 	@scripts/brokers/redis.sh setup
+	@scripts/brokers/mosquitto.sh setup
 
 # The groups begin in the order of their files: by number of tests, the long ones would begin last.
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
@@ -170,7 +171,7 @@ example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL serv
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra delta --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
+DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra mqtt --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock

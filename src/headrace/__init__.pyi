@@ -17,6 +17,7 @@ from headrace.sources.directory.upstream import Directory as Directory
 from headrace.sources.http.upstream import Http as Http
 from headrace.sources.kafka.upstream import Kafka as Kafka
 from headrace.sources.memory.upstream import Memory as Memory
+from headrace.sources.mqtt.upstream import Mqtt as Mqtt
 from headrace.sources.nats.upstream import Nats as Nats
 from headrace.sources.objects.azure.queue import StorageQueue as StorageQueue
 from headrace.sources.objects.upstream import ObjectStore as ObjectStore

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from support.processes import elasticmq, fake_gcs, nats, rabbitmq, redis, versitygw
+from support.processes import elasticmq, fake_gcs, mosquitto, nats, rabbitmq, redis, versitygw
 from support.processes.elasticmq import ElasticMq
 from support.processes.fake_gcs import FakeGcs
+from support.processes.mosquitto import MosquittoServer
 from support.processes.nats import NatsServer
 from support.processes.rabbitmq import RabbitServer
 from support.processes.redis import RedisServer
@@ -34,6 +35,7 @@ KILLABLE: Final[Mapping[str, Killable]] = {
     "postgres": Killable("postgres", lambda: None, lambda: new_server(synchronous_commit="on"), forgets=True),
     "redis": Killable("redis", lambda: redis.require("redis"), lambda: RedisServer("redis"), forgets=False),
     "nats": Killable("nats", lambda: nats.require("go"), lambda: NatsServer("go"), forgets=True),
+    "mqtt": Killable("mqtt", mosquitto.require, MosquittoServer, forgets=True),
     "rabbitmq": Killable("rabbitmq", rabbitmq.require, RabbitServer, forgets=True),
     "s3": Killable("objects", versitygw.require, VersityGateway, forgets=False),
     "gs": Killable("objects", fake_gcs.require, lambda: FakeGcs("filesystem"), forgets=False),

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headrace.triggers.upstream import Upstream
-from support.processes import elasticmq, kafka, nats, pubsub, rabbitmq, redis, versitygw
+from support.processes import elasticmq, kafka, mosquitto, nats, pubsub, rabbitmq, redis, versitygw
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer
 from support.processes.ports import free_port
 from support.processes.proxy import Direction, Proxy
 from support.sources import postgres
 from support.sources.kafka import KafkaTopic
+from support.sources.mqtt import MqttSession
 from support.sources.nats import NatsStream
 from support.sources.objects import TestBucket
 from support.sources.postgres import OutboxTable
@@ -113,6 +114,13 @@ def _nats(*, short: bool, server: Any = None) -> Proxied:
     return _proxied(stream, stream.server.address, stream.upstream(), stream.send, ordered=True)
 
 
+def _mqtt(*, short: bool, server: Any = None) -> Proxied:
+    session = MqttSession(server or mosquitto.shared())
+    if short:
+        session.set_connection(f"mqtt://{session.server.address}?keepalive=1")
+    return _proxied(session, session.server.address, session.upstream(), session.send, ordered=True)
+
+
 def _redis(*, short: bool, server: Any = None) -> Proxied:
     stream = RedisStream(server or redis.shared())
     return _proxied(stream, stream.server.address, stream.upstream(lease=4), stream.send, ordered=True)
@@ -169,6 +177,7 @@ PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
     "kafka_shards": partial(_kafka, shards=2),
     "sqs": _sqs,
     "nats": _nats,
+    "mqtt": _mqtt,
     "redis": _redis,
     "rabbitmq": _rabbitmq,
     "rabbitmq_streams": _rabbitmq_streams,
@@ -187,6 +196,7 @@ SHORT: Final[Mapping[str, Mapping[str, float]]] = {
         "pubsub.client.KEEPALIVE_ANSWER_SECONDS": 0.5,
     },
     "sqs": {"sqs.client.ANSWER_SECONDS": 0.5, "sqs.client.OPEN_SECONDS": 2.0, "aws.client.CONNECT_SECONDS": 1.0},
+    "mqtt": {"mqtt.client.ANSWER_SECONDS": 2.0, "mqtt.client.CONNECT_SECONDS": 1.0},
     "nats": {"nats.reader.HEARTBEAT_SECONDS": 0.3, "nats.client.ANSWER_SECONDS": 1.0, "nats.client.CONNECT_SECONDS": 1},
     "redis": {
         "redis.client.ANSWER_SECONDS": 0.5,

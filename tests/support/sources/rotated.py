@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import secrets
@@ -18,13 +19,15 @@ import psycopg
 from psycopg import sql
 
 from headrace.triggers.upstream import Upstream
-from support.processes import azurite, elasticmq, nats, rabbitmq, redis, secure_kafka, versitygw
+from support.processes import azurite, elasticmq, mosquitto, nats, rabbitmq, redis, secure_kafka, versitygw
 from support.processes.azurite import Azurite
 from support.processes.broker_server import SECONDS, connection_variable
 from support.processes.certificates import Authority
+from support.processes.mosquitto import MosquittoServer, set_passwords
 from support.processes.nats import NatsServer
 from support.processes.token_gate import TokenGate
 from support.sources import postgres
+from support.sources.mqtt import MqttSession
 from support.sources.nats import NatsStream
 from support.sources.objects import TestBucket
 from support.sources.postgres import DATABASE, OutboxTable
@@ -149,6 +152,46 @@ def _nats() -> Rotated:
         server.reload(_nats_users(user, values[1]))
 
     return Rotated(stream.upstream(), stream.connection, urls, values, stream.send, rotate, "Correct the credentials", True, stream.close)
+
+
+@cache
+def _mqtt_passwords() -> Path:
+    mosquitto.require()
+    path = Path(tempfile.mkdtemp(prefix="headrace-mosquitto-passwords-")) / "passwords"
+    set_passwords(path, {"admin": "admin"})
+    return path
+
+
+@cache
+def _mqtt_server() -> MosquittoServer:
+    path = _mqtt_passwords()
+    server = MosquittoServer(f"allow_anonymous false\npassword_file {path}", login=("admin", "admin"))
+    atexit.register(server.close)
+    return server
+
+
+def _mqtt() -> Rotated:
+    """The server ends the sessions of users whose password has changed."""
+    path, server, user, values = _mqtt_passwords(), _mqtt_server(), _user(), _secrets()
+
+    def set_password(value: str) -> None:
+        set_passwords(path, {"admin": "admin", user: value})
+        server.reload()
+
+    set_password(values[0])
+    session = MqttSession(server)
+    urls = [f"mqtt://{user}:{value}@{server.address}" for value in values]
+    return Rotated(
+        session.upstream(),
+        session.connection,
+        urls,
+        values,
+        session.send,
+        lambda: set_password(values[1]),
+        "Correct the login and password",
+        True,
+        session.close,
+    )
 
 
 def _rabbit(source: RabbitQueue, upstream: Upstream) -> Rotated:
@@ -278,6 +321,7 @@ ROTATED: Final[Mapping[str, Callable[[], Rotated]]] = {
     "postgres": _postgres,
     "redis": _redis,
     "nats": _nats,
+    "mqtt": _mqtt,
     "rabbitmq": _rabbitmq,
     "rabbitmq-streams": _rabbitmq_streams,
     "sqs": _sqs,

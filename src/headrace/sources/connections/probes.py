@@ -18,6 +18,8 @@ MODULES: Final[Mapping[str, str]] = {
     "azure": "headrace.sources.objects.azure.probe",
     "gcs": "headrace.sources.objects.gcs.probe",
     "kafka": "headrace.sources.kafka.client",
+    "mqtt": "headrace.sources.mqtt.probe",
+    "mqtts": "headrace.sources.mqtt.probe",
     "nats": "headrace.sources.nats.client",
     "pubsub": "headrace.sources.pubsub.client",
     "s3": "headrace.sources.objects.s3.probe",

@@ -62,6 +62,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "a look at messages of RabbitMQ delivers them and puts them back, which counts as a delivery and may change their order",
         "See the number of messages with: rabbitmqctl list_queues. To see messages, bind a second queue to the exchange.",
     ),
+    "headrace.sources.mqtt.upstream.Mqtt": (
+        "a look at messages of MQTT would take the session from its reader",
+        "Subscribe with another client_id, for example with mosquitto_sub, to see what is published from then on.",
+    ),
     "headrace.sources.postgres.upstream.Postgres": (
         "changes can only be decoded again from a replication slot that no reader uses",
         "Query the outbox, or the tables. When the triggerer is stopped: SELECT pg_logical_slot_peek_binary_changes(…).",

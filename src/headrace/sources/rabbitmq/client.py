@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from headrace.errors import UpstreamError
 from headrace.sources.connections.client_library import import_library
+from headrace.sources.connections.tls import client_context
 from headrace.sources.rabbitmq.server_errors import described
-from headrace.sources.rabbitmq.settings import Address, tls_context
+from headrace.sources.rabbitmq.settings import Address
 
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 30.0
@@ -57,7 +58,7 @@ class RabbitConnection:
             StreamError: The server does not answer.
         """
         library = await asyncio.to_thread(load_library)
-        context = await asyncio.to_thread(tls_context, address)
+        context = await asyncio.to_thread(client_context, address.tls)
         transport = _Transport(address, context)
         connection = library.Connection(_url(address), transport_factory=transport)
         connection.vhost = address.vhost

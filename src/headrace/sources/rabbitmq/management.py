@@ -11,8 +11,9 @@ from urllib.parse import quote
 import structlog
 
 from headrace.errors import UpstreamError
+from headrace.sources.connections.tls import client_context
 from headrace.sources.rabbitmq.server_errors import STREAM_HINT
-from headrace.sources.rabbitmq.settings import Address, tls_context
+from headrace.sources.rabbitmq.settings import Address
 
 REQUEST_SECONDS: Final = 5.0
 DEFAULT_DELIVERY_LIMIT: Final = 20
@@ -36,7 +37,7 @@ async def check_queues(address: Address, queues: Sequence[str], version: str) ->
 
     timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
     credentials = b64encode(f"{address.login}:{address.password}".encode()).decode()
-    verified: ssl.SSLContext | bool = tls_context(address) or True
+    verified: ssl.SSLContext | bool = client_context(address.tls) or True
     async with aiohttp.ClientSession(headers={"Authorization": f"Basic {credentials}"}, timeout=timeout) as session:
         for queue in queues:
             url = f"{address.management}/api/queues/{quote(address.vhost, safe='')}/{quote(queue, safe='')}"

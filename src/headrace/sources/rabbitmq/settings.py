@@ -1,18 +1,18 @@
-"""The parameters of the client that a connection describes. Reads the files of certificates, nothing else."""
+"""The parameters of the client that a connection describes. Pure."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
+from headrace.sources.connections.tls import TLS_FILES
 
 KINDS: Final = ("amqp", "amqps")
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 HINT: Final = "Set it like this: amqp://user:password@rabbit.example:5672/vhost, or amqps:// with TLS."
-OPTIONS: Final = ("heartbeat", "cafile", "certfile", "keyfile", "management")
+OPTIONS: Final = ("heartbeat", *TLS_FILES, "management")
 """The settings in the extra of a connection."""
 DEFAULT_HEARTBEAT_SECONDS: Final = 10
 MAX_HEARTBEAT_SECONDS: Final = 600
@@ -46,7 +46,7 @@ def address_of(connection: Connection) -> Address:
         raise UpstreamError(f"Connection '{connection.id}' has unknown settings: {', '.join(unknown)}.", hint=f"Use: {', '.join(OPTIONS)}.")
     if not connection.host:
         raise UpstreamError(f"Connection '{connection.id}' has no host.", hint=HINT)
-    files = {name: str(extra[name]) for name in ("cafile", "certfile", "keyfile") if name in extra}
+    files = {name: str(extra[name]) for name in TLS_FILES if name in extra}
     if files and connection.kind != "amqps":
         raise UpstreamError(f"Connection '{connection.id}' names certificates, but is without TLS.", hint="Use the kind amqps.")
     return Address(
@@ -60,25 +60,6 @@ def address_of(connection: Connection) -> Address:
         files if connection.kind == "amqps" else None,
         _management(connection),
     )
-
-
-def tls_context(address: Address) -> ssl.SSLContext | None:
-    """Return the TLS settings of an address, or None without TLS. Certificate and host name are verified.
-
-    Raises:
-        UpstreamError: A file of certificates cannot be read.
-    """
-    if address.tls is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=address.tls.get("cafile"))
-        if "certfile" in address.tls:
-            context.load_cert_chain(address.tls["certfile"], address.tls.get("keyfile"))
-    except (OSError, ssl.SSLError) as error:
-        raise UpstreamError(
-            f"The certificates of the connection cannot be read: {error}.", hint="Check cafile, certfile, keyfile."
-        ) from None
-    return context
 
 
 def _heartbeat(connection: Connection) -> int:

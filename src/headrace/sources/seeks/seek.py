@@ -55,6 +55,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "a seek of streams of RabbitMQ is not implemented",
         "Give the upstream another group, with the start that you need.",
     ),
+    "headrace.sources.mqtt.upstream.Mqtt": (
+        "a session has no position, and the server deletes the messages that are answered",
+        "To skip all messages, use a new client_id. To get messages again, publish them again.",
+    ),
     "headrace.sources.postgres.upstream.Postgres": (
         "a replication slot cannot go back",
         "To read rows of the outbox again, insert them again.",

@@ -8,7 +8,8 @@ import pytest
 
 from headrace.core.connection import parse_connection
 from headrace.errors import UpstreamError
-from headrace.sources.rabbitmq.settings import Address, address_of, tls_context
+from headrace.sources.connections.tls import client_context
+from headrace.sources.rabbitmq.settings import Address, address_of
 
 
 def address(text: str) -> Address:
@@ -52,4 +53,4 @@ def test_an_invalid_address_is_named_with_a_hint(text: str, reason: str) -> None
 
 def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
     with pytest.raises(UpstreamError, match="certificates of the connection"):
-        tls_context(address(f"amqps://rabbit.example?cafile={tmp_path}/missing.pem"))
+        client_context(address(f"amqps://rabbit.example?cafile={tmp_path}/missing.pem").tls)

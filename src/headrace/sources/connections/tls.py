@@ -1,0 +1,33 @@
+"""TLS of clients that take a context: the certificates that a connection names."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.errors import UpstreamError
+
+TLS_FILES: Final = ("cafile", "certfile", "keyfile")
+"""The settings in the extra of a connection: files in the PEM format."""
+
+
+def client_context(files: Mapping[str, str] | None) -> ssl.SSLContext | None:
+    """Return a context with these files, or None for None: without TLS.
+
+    It verifies the certificate and the host name of the server. Without `cafile`, it trusts the authorities of the machine.
+
+    Raises:
+        UpstreamError: A file cannot be read.
+    """
+    if files is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=files.get("cafile"))
+        if "certfile" in files:
+            context.load_cert_chain(files["certfile"], files.get("keyfile"))
+    except (OSError, ssl.SSLError) as error:
+        raise UpstreamError(
+            f"The certificates of the connection cannot be read: {error}.", hint="Check cafile, certfile, keyfile."
+        ) from None
+    return context

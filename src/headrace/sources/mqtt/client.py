@@ -1,0 +1,369 @@
+"""One connection to a server, by the client library paho-mqtt. The event loop drives its socket; only the opening uses a thread.
+
+The connection does not reconnect by itself: it ends, and the stream opens again. So what a stream has delivered stays in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from secrets import token_hex
+from socket import IPPROTO_TCP, TCP_NODELAY
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from headrace.errors import HeadraceError, StreamError, UpstreamError
+from headrace.sources.connections.client_library import import_library
+from headrace.sources.connections.tls import client_context
+from headrace.sources.mqtt.server_errors import described, rejected
+from headrace.sources.mqtt.settings import Address
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+CLOSE_SECONDS: Final = 10.0
+CHECK_SECONDS: Final = 0.5
+"""Time between two checks of the keepalive."""
+MAX_PACKETS_PER_STEP: Final = 100
+"""Packets that one step of the loop reads, so that other tasks run between."""
+QOS: Final = 1
+FAILURE: Final = 128
+"""The first reason code of a failure."""
+UNREACHABLE: Final = "MQTT cannot be reached"
+ENDED: Final = "The connection to MQTT has ended"
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class Session:
+    """What the server says of a session when it is connected. `expiry` is the time in seconds for which it outlives its connection."""
+
+    def __init__(self, properties: Any, expiry: int, *, is_present: bool) -> None:
+        self.is_present = is_present
+        self.expiry = int(getattr(properties, "SessionExpiryInterval", expiry))
+        self.has_qos = getattr(properties, "MaximumQoS", QOS) >= QOS
+
+
+class MqttClient:
+    """One connection. `on_message` gets each message, and `on_end` the error when the connection ends by itself. Neither may block."""
+
+    def __init__(self, on_message: Callable[[Any], None], on_end: Callable[[HeadraceError], None]) -> None:
+        self._on_message = on_message
+        self._on_end = on_end
+        self._client: Any = None
+        self._expiry = 0
+        self._loop = asyncio.get_running_loop()
+        self._connecting: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._session: asyncio.Future[Session] = self._loop.create_future()
+        self._requests: dict[int, asyncio.Future[Sequence[Any]]] = {}
+        self._received = 0
+        self._unused_filter = f"headrace/confirm/{token_hex(8)}"
+        self._is_paused = False
+        self._is_reading = False
+        self._is_closed = False
+        self._failure: HeadraceError | None = None
+
+    async def open(self, address: Address, client_id: str, *, expiry: int, receive_maximum: int) -> Session:
+        """Connect, take the session of `client_id`, or begin it, and return what the server says of it.
+
+        Raises:
+            UpstreamError: The client library is missing, or the server refuses the credentials, the client_id or the certificate.
+            StreamError: The server does not answer.
+        """
+        self._expiry = expiry
+        client = await asyncio.to_thread(_new_client, address, client_id)
+        self._client = client
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties: Any = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = expiry
+        properties.ReceiveMaximum = receive_maximum
+        client.on_connect = self._connected
+        client.on_disconnect = self._disconnected
+        client.on_subscribe = client.on_unsubscribe = self._answered
+        client.on_message = self._arrived
+        connect = asyncio.to_thread(client.connect, address.host, address.port, address.keepalive, clean_start=False, properties=properties)
+        self._connecting = asyncio.create_task(connect, name="headrace mqtt connection")
+        try:
+            # A thread cannot be cancelled: `aclose` waits for it.
+            await asyncio.shield(self._connecting)
+            self._drive()
+            return await self._answer_of(self._session)
+        except Exception as error:
+            raise described(UNREACHABLE, error) from None
+
+    async def subscribe(self, filters: Sequence[str]) -> None:
+        """Subscribe to topics with QoS 1. A new subscription gets the retained messages of its topics.
+
+        Raises:
+            UpstreamError: The server refuses a filter, or grants QoS 0 only.
+            StreamError: The server does not answer.
+        """
+        from paho.mqtt.subscribeoptions import SubscribeOptions
+
+        options = SubscribeOptions(qos=QOS, retainAsPublished=True, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        try:
+            reasons = await self._request(lambda: self._client.subscribe([(one, options) for one in filters]))
+        except Exception as error:
+            raise described("The topics cannot be subscribed to", error) from None
+        for name, reason in zip(filters, reasons, strict=True):
+            if reason.value >= FAILURE:
+                raise rejected(f"The topic filter {name!r} cannot be subscribed to", reason)
+            if reason.value < QOS:
+                raise _qos_error(name)
+
+    def acknowledge(self, packets: Sequence[int]) -> None:
+        """Acknowledge messages, unless the connection has ended."""
+        if self._failure is None and not self._is_closed:
+            for packet in packets:
+                self._client.ack(packet, QOS)
+
+    async def confirm(self) -> None:
+        """Wait until the server has taken the acknowledgements.
+
+        MQTT confirms no acknowledgement. But a server reads the packets of a connection in order. So it has taken them when it answers a
+        request that follows: the end of a subscription that does not exist.
+
+        Raises:
+            StreamError: The connection has ended, or the server does not answer.
+        """
+        try:
+            await self._request(lambda: self._client.unsubscribe(self._unused_filter))
+        except Exception as error:
+            raise described("The messages cannot be acknowledged", error) from None
+
+    def pause(self) -> None:
+        """Read no more from the socket, except while a request waits for its answer."""
+        self._is_paused = True
+        self._update_reading()
+
+    def resume(self) -> None:
+        """Read again from the socket."""
+        self._is_paused = False
+        self._update_reading()
+
+    async def aclose(self) -> None:
+        """Close the connection. The server keeps the session."""
+        self._is_closed = True
+        for answer in self._waiting():
+            answer.cancel()
+        self._see_error_of_session()
+        tasks = [task for task in (self._connecting, self._checking) if task is not None]
+        if self._connecting is not None:
+            self._connecting.add_done_callback(self._connecting_ended)
+        if self._checking is not None:
+            self._checking.cancel()
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+            if left:
+                log.warning("connection to mqtt left behind", seconds=CLOSE_SECONDS)
+
+    def _drive(self) -> None:
+        """Read and write the socket in the loop from now on."""
+        client = self._client
+        client.on_socket_close = self._forget_socket
+        client.on_socket_register_write = lambda _client, _userdata, socket: self._loop.add_writer(socket, self._write)
+        client.on_socket_unregister_write = self._forget_writer
+        socket = client.socket()
+        if socket is None:
+            raise ConnectionError("the server has closed the connection")
+        socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # else a request waits until the server's system confirms the packet before it
+        self._update_reading()
+        if client.want_write():
+            self._loop.add_writer(socket, self._write)
+        self._checking = asyncio.create_task(self._check_keepalive(), name="headrace mqtt keepalive")
+
+    def _update_reading(self) -> None:
+        """Begin or end to read the socket."""
+        socket = self._client.socket()
+        wanted = not self._is_paused or bool(self._requests)
+        if socket is None or socket.fileno() < 0 or wanted == self._is_reading:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._loop.add_reader(socket, self._read)
+            self._loop.call_soon(self._read)  # TLS may hold data that the socket has no more
+        else:
+            self._loop.remove_reader(socket)
+
+    def _read(self) -> None:
+        """Read what the socket has, up to MAX_PACKETS_PER_STEP packets."""
+        try:
+            for _ in range(MAX_PACKETS_PER_STEP):
+                socket = self._client.socket()
+                if socket is None or not self._is_reading:
+                    return
+                received = self._received
+                self._client.loop_read()
+                if received == self._received and not _has_buffered(socket):
+                    return
+        except Exception as error:
+            self._fail(described(ENDED, error))
+        else:
+            self._loop.call_soon(self._read)
+
+    def _write(self) -> None:
+        try:
+            self._client.loop_write()
+        except Exception as error:
+            self._fail(described(ENDED, error))
+
+    async def _check_keepalive(self) -> None:
+        """Let the client send pings and find a silent connection, until it is cancelled."""
+        while self._failure is None:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._client.loop_misc()
+
+    def _connected(self, _client: Any, _userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if self._session.done():
+            return
+        if reason.is_failure:
+            self._session.set_exception(rejected(UNREACHABLE, reason, properties))
+        else:
+            self._session.set_result(Session(properties, self._expiry, is_present=bool(flags.session_present)))
+
+    def _disconnected(self, _client: Any, _userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if flags.is_disconnect_packet_from_server:
+            self._fail(rejected(ENDED, reason, properties))
+        else:
+            self._fail(described(ENDED, ConnectionError(str(reason).lower())))
+
+    def _answered(self, _client: Any, _userdata: Any, packet: int, reasons: Sequence[Any], _properties: Any) -> None:
+        answer = self._requests.pop(packet, None)
+        if answer is not None and not answer.done():
+            answer.set_result(reasons)
+
+    def _arrived(self, _client: Any, _userdata: Any, message: Any) -> None:
+        self._received += 1
+        self._on_message(message)
+
+    async def _request(self, send: Callable[[], tuple[int, int | None]]) -> Sequence[Any]:
+        """Send a request of the client, and return its answer."""
+        if self._failure is not None:
+            raise self._failure
+        packet = None if self._is_closed else send()[1]
+        if packet is None:
+            raise ConnectionError("the connection is closed")
+        answer: asyncio.Future[Sequence[Any]] = self._loop.create_future()
+        self._requests[packet] = answer
+        self._update_reading()
+        try:
+            return await self._answer_of(answer)
+        finally:
+            self._requests.pop(packet, None)
+            self._update_reading()
+
+    async def _answer_of(self, answer: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await answer
+        except TimeoutError:
+            error = StreamError(f"{ENDED}: no answer after {ANSWER_SECONDS:g} s.")
+            self._fail(error)
+            raise error from None
+
+    def _fail(self, error: HeadraceError) -> None:
+        """End the connection with this error."""
+        if self._is_closed or self._failure is not None:
+            return
+        self._failure = error
+        self._abort()
+        for answer in self._waiting():
+            answer.set_exception(error)
+        self._see_error_of_session()
+        self._on_end(error)
+
+    def _waiting(self) -> list[asyncio.Future[Any]]:
+        """Return the answers that have not arrived."""
+        answers: list[asyncio.Future[Any]] = [self._session, *self._requests.values()]
+        return [answer for answer in answers if not answer.done()]
+
+    def _connecting_ended(self, connecting: asyncio.Task[None]) -> None:
+        if not connecting.cancelled():
+            connecting.exception()  # the opener has raised it, or was cancelled
+        self._close_socket()
+
+    def _see_error_of_session(self) -> None:
+        """Read the error of the opening, which its caller has raised, or was cancelled before."""
+        if self._session.done() and not self._session.cancelled():
+            self._session.exception()
+
+    def _close_socket(self) -> None:
+        """Tell the server that the connection ends, and close the socket at once."""
+        if self._client is not None and self._failure is None and self._client.socket() is not None:
+            try:
+                self._client.disconnect()
+                self._client.loop_write()
+            except Exception as error:
+                log.debug("connection to mqtt not closed in order", error=str(error))
+            self._abort()
+
+    def _abort(self) -> None:
+        """Close the socket without a word to the server."""
+        socket = None if self._client is None else self._client.socket()
+        if socket is not None:
+            self._forget_socket(None, None, socket)
+            socket.close()
+
+    def _forget_socket(self, _client: Any, _userdata: Any, socket: Any) -> None:
+        self._is_reading = False
+        if socket.fileno() >= 0:
+            self._loop.remove_reader(socket)
+        self._forget_writer(None, None, socket)
+
+    def _forget_writer(self, _client: Any, _userdata: Any, socket: Any) -> None:
+        if socket.fileno() >= 0:
+            self._loop.remove_writer(socket)
+
+
+def load_library() -> Any:
+    """Return the module of the client. Raises `UpstreamError` if it is not installed."""
+    return import_library("MQTT cannot be read: its client library", "mqtt", "paho.mqtt.client")
+
+
+def _new_client(address: Address, client_id: str) -> Any:
+    library = load_library()
+    client = library.Client(
+        library.CallbackAPIVersion.VERSION2,
+        client_id,
+        protocol=library.MQTTv5,
+        reconnect_on_failure=False,
+        manual_ack=True,
+    )
+    client.connect_timeout = CONNECT_SECONDS
+    if address.login is not None:
+        client.username_pw_set(address.login, address.password)
+    context = client_context(address.tls)
+    if context is not None:
+        context.sslsocket_class = _TlsSocket
+        client.tls_set_context(context)
+    return client
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """A socket that is closed if TLS cannot begin. The client leaves it open."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Begin TLS."""
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
+
+
+def _has_buffered(socket: Any) -> bool:
+    """Return whether TLS has data that was read from the socket before."""
+    pending = getattr(socket, "pending", None)
+    return pending is not None and pending() > 0
+
+
+def _qos_error(name: str) -> UpstreamError:
+    return UpstreamError(
+        f"The topic filter {name!r} cannot be subscribed to: the server grants QoS 0 only.", hint="Use a server that supports QoS 1."
+    )

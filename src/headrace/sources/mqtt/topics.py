@@ -1,0 +1,57 @@
+"""Topic filters: which are valid, and which topics they match. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headrace.errors import UpstreamError
+
+MAX_FILTER_BYTES: Final = 65_535
+MAX_FILTERS: Final = 100
+_SHARED: Final = re.compile(r"\$share/[^/+#]+/(.+)", re.DOTALL)
+
+
+def check_filters(filters: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one or several topic filters, sorted and each once. Raises `UpstreamError` for one that is not valid."""
+    names = (filters,) if isinstance(filters, str) else tuple(filters)
+    if not 1 <= len(names) <= MAX_FILTERS:
+        raise UpstreamError(f"Invalid number of topic filters: {len(names)}.", hint=f"Give 1 to {MAX_FILTERS}.")
+    for name in names:
+        if not _is_valid(name):
+            raise UpstreamError(
+                f"Invalid topic filter {name!r}.",
+                hint="Give a text such as sensors/+/temperature or sensors/#: '+' is a whole level, '#' the last level.",
+            )
+    return tuple(sorted(set(names)))
+
+
+def topic_matcher(filters: Sequence[str]) -> Callable[[str], bool]:
+    """Return the function that tells whether one of the filters matches a topic."""
+    pattern = re.compile("|".join(_pattern(_unshared(one)) for one in filters), re.DOTALL)
+    return lambda topic: pattern.fullmatch(topic) is not None
+
+
+def _unshared(name: str) -> str:
+    """Return the filter of a shared subscription, `$share/GROUP/FILTER`, or the filter itself."""
+    shared = _SHARED.fullmatch(name)
+    return name if shared is None else shared[1]
+
+
+def _is_valid(name: object) -> bool:
+    if not isinstance(name, str) or not name or "\0" in name or len(name.encode(errors="replace")) > MAX_FILTER_BYTES:
+        return False
+    if name.startswith("$share") and not _SHARED.fullmatch(name):
+        return False
+    *levels, last = _unshared(name).split("/")
+    return all(level == "+" or not set(level) & set("+#") for level in levels) and (last in ("+", "#") or not set(last) & set("+#"))
+
+
+def _pattern(name: str) -> str:
+    """Return the regular expression of a filter. A leading wildcard matches no topic of the server, which begins with `$`."""
+    levels = name.split("/")
+    text = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels if level != "#")
+    if levels[-1] == "#":
+        text += "(?:/.*)?" if len(levels) > 1 else ".*"
+    return f"(?!\\$){text}" if levels[0] in ("+", "#") else text
