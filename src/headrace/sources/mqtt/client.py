@@ -166,9 +166,9 @@ class MqttClient:
     def _drive(self) -> None:
         """Read and write the socket in the loop from now on."""
         client = self._client
-        client.on_socket_close = self._forget_socket
+        client.on_socket_close = self._remove_callbacks
         client.on_socket_register_write = lambda _client, _userdata, socket: self._loop.add_writer(socket, self._write)
-        client.on_socket_unregister_write = self._forget_writer
+        client.on_socket_unregister_write = self._remove_writer
         socket = client.socket()
         if socket is None:
             raise ConnectionError("the server has closed the connection")
@@ -181,11 +181,11 @@ class MqttClient:
     def _update_reading(self) -> None:
         """Begin or end to read the socket."""
         socket = self._client.socket()
-        wanted = not self._is_paused or bool(self._requests)
-        if socket is None or socket.fileno() < 0 or wanted == self._is_reading:
+        reads = not self._is_paused or bool(self._requests)
+        if socket is None or socket.fileno() < 0 or reads == self._is_reading:
             return
-        self._is_reading = wanted
-        if wanted:
+        self._is_reading = reads
+        if reads:
             self._loop.add_reader(socket, self._read)
             self._loop.call_soon(self._read)  # TLS may hold data that the socket has no more
         else:
@@ -214,7 +214,7 @@ class MqttClient:
             self._fail(described(ENDED, error))
 
     async def _check_keepalive(self) -> None:
-        """Let the client send pings and find a silent connection, until it is cancelled."""
+        """Send pings, and find a silent connection, until it is cancelled."""
         while self._failure is None:
             await asyncio.sleep(CHECK_SECONDS)
             self._client.loop_misc()
@@ -294,7 +294,7 @@ class MqttClient:
             self._session.exception()
 
     def _close_socket(self) -> None:
-        """Tell the server that the connection ends, and close the socket at once."""
+        """Send the end of the connection to the server, and close the socket at once."""
         if self._client is not None and self._failure is None and self._client.socket() is not None:
             try:
                 self._client.disconnect()
@@ -307,16 +307,16 @@ class MqttClient:
         """Close the socket without a word to the server."""
         socket = None if self._client is None else self._client.socket()
         if socket is not None:
-            self._forget_socket(None, None, socket)
+            self._remove_callbacks(None, None, socket)
             socket.close()
 
-    def _forget_socket(self, _client: Any, _userdata: Any, socket: Any) -> None:
+    def _remove_callbacks(self, _client: Any, _userdata: Any, socket: Any) -> None:
         self._is_reading = False
         if socket.fileno() >= 0:
             self._loop.remove_reader(socket)
-        self._forget_writer(None, None, socket)
+        self._remove_writer(None, None, socket)
 
-    def _forget_writer(self, _client: Any, _userdata: Any, socket: Any) -> None:
+    def _remove_writer(self, _client: Any, _userdata: Any, socket: Any) -> None:
         if socket.fileno() >= 0:
             self._loop.remove_writer(socket)
 

@@ -101,7 +101,7 @@ class MqttProducer(SharedStreamProducer):
             log.error("session of mqtt missing", client_id=arguments.client_id)
             self._problems[SESSION] = (
                 f"The server had no session of {arguments.client_id!r}: it has expired or was deleted. "
-                "What was published before this opening is missing."
+                "Messages that were published before this opening are missing."
             )
         elif session.expiry < arguments.session_expiry:
             log.warning("session of mqtt ends early", client_id=arguments.client_id, seconds=session.expiry)

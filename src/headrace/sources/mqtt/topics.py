@@ -28,7 +28,7 @@ def check_filters(filters: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def topic_matcher(filters: Sequence[str]) -> Callable[[str], bool]:
-    """Return the function that tells whether one of the filters matches a topic."""
+    """Return a function that returns whether one of the filters matches a topic."""
     pattern = re.compile("|".join(_pattern(_unshared(one)) for one in filters), re.DOTALL)
     return lambda topic: pattern.fullmatch(topic) is not None
 
