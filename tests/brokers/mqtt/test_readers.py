@@ -50,14 +50,24 @@ async def test_a_reader_holds_no_more_than_its_receive_maximum(session: MqttSess
             async with asyncio.timeout(0.5):
                 await anext(stream)
     await producer.aclose()
-    producer = session.producer(receive_maximum=10)
+    assert numbers_of(items) == list(range(10))
+
+
+async def test_a_server_that_sends_more_than_the_receive_maximum_fills_no_memory(session: MqttSession) -> None:
+    """Mosquitto 2.0.11 without a limit of its own sends all that a session has, once the first messages are acknowledged."""
+    session.send([b'{"n":%d,"pad":"%s"}' % (number, b"x" * 2_000) for number in range(5_000)])
+    producer, most = session.producer(receive_maximum=10), 0
     async with opened(producer) as stream:
-        items = [await anext(stream) for _ in range(10)]
-        while numbers_of(items)[-1] < 99:
-            await producer.advance(items_of(items[-10:]))
+        items: list[tuple[Any, Any]] = []
+        while len(items) < 5_000:
             items.append(await anext(stream))
+            if len(items) % 10 == 0:
+                await producer.advance(items_of(items[-10:]))
+                await asyncio.sleep(0)
+            most = max(most, len(producer._arrivals))
     await producer.aclose()
-    assert numbers_of(items) == list(range(100))
+    assert numbers_of(items) == list(range(5_000))
+    assert most <= 11
 
 
 async def test_a_message_that_has_failed_is_delivered_again_with_all_later_ones(

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,9 @@ class MosquittoServer(BrokerServer):
         """Have it read its files of passwords and permissions again."""
         os.kill(self.pid, signal.SIGHUP)
 
-    def connect(self, client_id: str, *, expiry: int = 0, address: str | None = None) -> Any:
+    def connect(
+        self, client_id: str, *, expiry: int = 0, address: str | None = None, on_message: Callable[[Any, Any, Any], None] | None = None
+    ) -> Any:
         """Return a connected client of another program."""
         from paho.mqtt import client as library
         from paho.mqtt.packettypes import PacketTypes
@@ -81,6 +83,7 @@ class MosquittoServer(BrokerServer):
             client.tls_set(str(self._tls / "ca.pem"))
         connected = threading.Event()
         client.on_connect = lambda *_: connected.set()
+        client.on_message = on_message
         properties: Any = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = expiry
         host, _, port = (address or self.address).partition(":")

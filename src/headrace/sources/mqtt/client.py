@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any, Final, TypeVar
@@ -30,6 +30,8 @@ MAX_PACKETS_PER_STEP: Final = 100
 QOS: Final = 1
 FAILURE: Final = 128
 """The first reason code of a failure."""
+MAX_PACKET_BYTES: Final = 268_435_455
+"""The limit of the protocol."""
 UNREACHABLE: Final = "MQTT cannot be reached"
 ENDED: Final = "The connection to MQTT has ended"
 
@@ -39,11 +41,15 @@ log = structlog.get_logger(__name__)
 
 
 class Session:
-    """What the server says of a session when it is connected. `expiry` is the time in seconds for which it outlives its connection."""
+    """What the server says of a session when it is connected.
+
+    `expiry` is the time in seconds for which it outlives its connection. `max_packet_bytes` is the size of the largest packet.
+    """
 
     def __init__(self, properties: Any, expiry: int, *, is_present: bool) -> None:
         self.is_present = is_present
         self.expiry = int(getattr(properties, "SessionExpiryInterval", expiry))
+        self.max_packet_bytes = int(getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES))
         self.has_qos = getattr(properties, "MaximumQoS", QOS) >= QOS
 
 
@@ -62,7 +68,9 @@ class MqttClient:
         self._requests: dict[int, asyncio.Future[Sequence[Any]]] = {}
         self._received = 0
         self._unused_filter = f"headrace/confirm/{token_hex(8)}"
+        self._confirmation: asyncio.Future[Sequence[Any]] | None = None
         self._is_paused = False
+        self._pauses = 0
         self._is_reading = False
         self._is_closed = False
         self._failure: HeadraceError | None = None
@@ -86,6 +94,7 @@ class MqttClient:
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
         client.on_subscribe = client.on_unsubscribe = self._answered
+        client.on_publish = self._published
         client.on_message = self._arrived
         connect = asyncio.to_thread(client.connect, address.host, address.port, address.keepalive, clean_start=False, properties=properties)
         self._connecting = asyncio.create_task(connect, name="headrace mqtt connection")
@@ -108,7 +117,7 @@ class MqttClient:
 
         options = SubscribeOptions(qos=QOS, retainAsPublished=True, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         try:
-            reasons = await self._request(lambda: self._client.subscribe([(one, options) for one in filters]))
+            reasons = await self._answer_of(self._request(lambda: self._client.subscribe([(one, options) for one in filters])))
         except Exception as error:
             raise described("The topics cannot be subscribed to", error) from None
         for name, reason in zip(filters, reasons, strict=True):
@@ -116,6 +125,23 @@ class MqttClient:
                 raise rejected(f"The topic filter {name!r} cannot be subscribed to", reason)
             if reason.value < QOS:
                 raise _qos_error(name)
+
+    async def publish(self, what: str, topic: str, payload: bytes, user_properties: Sequence[tuple[str, str]]) -> Any:
+        """Publish a message with QoS 1, and return the reason code of the server. Messages are sent in the order of the calls.
+
+        Raises:
+            StreamError: The connection has ended, or the server does not answer. `what` names what failed.
+        """
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties: Any = Properties(PacketTypes.PUBLISH)
+        properties.UserProperty = list(user_properties)
+        try:
+            (reason,) = await self._answer_of(self._request(lambda: self._send(topic, payload, properties)))
+        except Exception as error:
+            raise described(what, error) from None
+        return reason
 
     def acknowledge(self, packets: Sequence[int]) -> None:
         """Acknowledge messages, unless the connection has ended."""
@@ -127,19 +153,26 @@ class MqttClient:
         """Wait until the server has taken the acknowledgements.
 
         MQTT confirms no acknowledgement. But a server reads the packets of a connection in order. So it has taken them when it answers a
-        request that follows: the end of a subscription that does not exist.
+        request that follows: the end of a subscription that does not exist. While the reading is paused, nothing is confirmed: the answer
+        would come after all messages that the server has sent.
 
         Raises:
             StreamError: The connection has ended, or the server does not answer.
         """
+        if self._is_paused:
+            return
         try:
-            await self._request(lambda: self._client.unsubscribe(self._unused_filter))
+            self._confirmation = self._request(lambda: self._client.unsubscribe(self._unused_filter))
+            await self._answer_of(self._confirmation)
         except Exception as error:
             raise described("The messages cannot be acknowledged", error) from None
 
     def pause(self) -> None:
-        """Read no more from the socket, except while a request waits for its answer."""
+        """Read no more from the socket."""
         self._is_paused = True
+        self._pauses += 1
+        if self._confirmation is not None and not self._confirmation.done():
+            self._confirmation.set_result([])
         self._update_reading()
 
     def resume(self) -> None:
@@ -181,7 +214,7 @@ class MqttClient:
     def _update_reading(self) -> None:
         """Begin or end to read the socket."""
         socket = self._client.socket()
-        reads = not self._is_paused or bool(self._requests)
+        reads = not self._is_paused
         if socket is None or socket.fileno() < 0 or reads == self._is_reading:
             return
         self._is_reading = reads
@@ -238,12 +271,19 @@ class MqttClient:
         if answer is not None and not answer.done():
             answer.set_result(reasons)
 
+    def _published(self, client: Any, userdata: Any, packet: int, reason: Any, properties: Any) -> None:
+        self._answered(client, userdata, packet, [reason], properties)
+
+    def _send(self, topic: str, payload: bytes, properties: Any) -> tuple[int, int]:
+        sent = self._client.publish(topic, payload, QOS, False, properties)
+        return sent.rc, sent.mid
+
     def _arrived(self, _client: Any, _userdata: Any, message: Any) -> None:
         self._received += 1
         self._on_message(message)
 
-    async def _request(self, send: Callable[[], tuple[int, int | None]]) -> Sequence[Any]:
-        """Send a request of the client, and return its answer."""
+    def _request(self, send: Callable[[], tuple[int, int | None]]) -> asyncio.Future[Sequence[Any]]:
+        """Send a request of the client, and return its future answer."""
         if self._failure is not None:
             raise self._failure
         packet = None if self._is_closed else send()[1]
@@ -251,21 +291,21 @@ class MqttClient:
             raise ConnectionError("the connection is closed")
         answer: asyncio.Future[Sequence[Any]] = self._loop.create_future()
         self._requests[packet] = answer
-        self._update_reading()
-        try:
-            return await self._answer_of(answer)
-        finally:
-            self._requests.pop(packet, None)
-            self._update_reading()
+        answer.add_done_callback(lambda _: self._requests.pop(packet, None))
+        return answer
 
-    async def _answer_of(self, answer: Awaitable[T]) -> T:
+    async def _answer_of(self, answer: asyncio.Future[T]) -> T:
+        """Return an answer. It may take ANSWER_SECONDS, not counted while the reading is paused."""
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await answer
-        except TimeoutError:
-            error = StreamError(f"{ENDED}: no answer after {ANSWER_SECONDS:g} s.")
-            self._fail(error)
-            raise error from None
+            while not answer.done():
+                pauses = self._pauses
+                await asyncio.wait([answer], timeout=ANSWER_SECONDS)
+                if not answer.done() and not self._is_paused and pauses == self._pauses:
+                    self._fail(StreamError(f"{ENDED}: no answer after {ANSWER_SECONDS:g} s."))
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        return answer.result()
 
     def _fail(self, error: HeadraceError) -> None:
         """End the connection with this error."""

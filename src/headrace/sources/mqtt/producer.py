@@ -39,6 +39,7 @@ class Subscription(NamedTuple):
     decode: Decoding
     receive_maximum: int
     session_expiry: int
+    dead_letter_topic: str | None = None
 
 
 class MqttProducer(SharedStreamProducer):
@@ -52,9 +53,11 @@ class MqttProducer(SharedStreamProducer):
         self._matches = topic_matcher(subscription.topics)
         self._client: MqttClient | None = None
         self._window = Window()
-        self._arrivals: deque[tuple[Any, str | None, Delivery]] = deque()
+        self._decode = decoder_of(subscription.decode)
+        self._arrivals: deque[tuple[Message, Delivery]] = deque()
         self._arrived = asyncio.Event()
         self._failure: HeadraceError | None = None
+        self._subscribing: asyncio.Task[None] | None = None
         self._redelivery: asyncio.TimerHandle | None = None
         self._is_confirmed = True
         self._problems: dict[str, str] = {}
@@ -69,17 +72,17 @@ class MqttProducer(SharedStreamProducer):
         """
         client = await self._open()
         check_cancelled()
-        decode, lane, half = decoder_of(self._subscription.decode), self._subscription.client_id, self._subscription.receive_maximum // 2
+        half = self._subscription.receive_maximum // 2
         while True:
             while not self._arrivals and self._failure is None:
                 self._arrived.clear()
                 await self._arrived.wait()
             if self._failure is not None:  # what has arrived is delivered again
                 raise self._failure
-            message, topic, delivery = self._arrivals.popleft()
+            item = self._arrivals.popleft()
             if len(self._arrivals) == half:
                 client.resume()
-            yield raw_event(message, topic, lane, decode), delivery
+            yield item
 
     async def _open(self) -> MqttClient:
         arguments = self._subscription
@@ -89,8 +92,15 @@ class MqttProducer(SharedStreamProducer):
             address, arguments.client_id, expiry=arguments.session_expiry, receive_maximum=arguments.receive_maximum
         )
         self._check(session)
-        await client.subscribe(arguments.topics)
+        # Not awaited: the answer comes after the messages that the session has, which may be many.
+        self._subscribing = asyncio.create_task(self._subscribe(client), name="headrace mqtt subscription")
         return client
+
+    async def _subscribe(self, client: MqttClient) -> None:
+        try:
+            await client.subscribe(self._subscription.topics)
+        except HeadraceError as error:
+            self._fail(error)
 
     def _check(self, session: Session) -> None:
         """Refuse a server without QoS 1, and report a session that is missing or ends early."""
@@ -124,7 +134,7 @@ class MqttProducer(SharedStreamProducer):
                 self._report(
                     "qos", f"Messages arrive with QoS 0, such as those of topic {topic!r}. They are lost while no reader is connected."
                 )
-            self._arrivals.append((message, topic, delivery))
+            self._arrivals.append((raw_event(message, topic, self._subscription.client_id, self._decode), delivery))
             self._arrived.set()
             if len(self._arrivals) > self._subscription.receive_maximum:  # with QoS 0, or of a server that ignores the limit
                 client.pause()
@@ -181,8 +191,12 @@ class MqttProducer(SharedStreamProducer):
         """Close the connection. The server keeps the session with what was not acknowledged."""
         if self._redelivery is not None:
             self._redelivery.cancel()
+        if self._subscribing is not None:
+            self._subscribing.cancel()
         if self._client is not None:
             await self._client.aclose()
+        if self._subscribing is not None:
+            await asyncio.wait([self._subscribing])
 
     def _fail(self, error: HeadraceError) -> None:
         """End the stream with this error."""

@@ -27,6 +27,15 @@ def check_filters(filters: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
+def check_dead_letter_topic(name: object, filters: Sequence[str]) -> str:
+    """Return the topic. Raises `UpstreamError` for one that is not valid, or that is read: each dead letter would be read as a message."""
+    if not isinstance(name, str) or not _is_valid(name) or set(name) & set("+#") or name.startswith("$"):
+        raise UpstreamError(f"Invalid dead_letter_topic {name!r}.", hint="Give a topic without wildcards, such as sensors-dead.")
+    if topic_matcher(filters)(name):
+        raise UpstreamError(f"The dead-letter topic {name!r} is one of the topics that are read.", hint="Name another topic.")
+    return name
+
+
 def topic_matcher(filters: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that returns whether one of the filters matches a topic."""
     pattern = re.compile("|".join(_pattern(_unshared(one)) for one in filters), re.DOTALL)

@@ -9,7 +9,7 @@ from headrace.errors import UpstreamError
 from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.mqtt.producer import MqttProducer, Subscription
-from headrace.sources.mqtt.topics import check_filters
+from headrace.sources.mqtt.topics import check_dead_letter_topic, check_filters
 
 MAX_CLIENT_ID_BYTES: Final = 256
 MAX_RECEIVE_MAXIMUM: Final = 65_535
@@ -33,6 +33,7 @@ class Mqtt(DecodingUpstream):
             the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         receive_maximum: The number of messages that the server sends at most before they are acknowledged.
         session_expiry: The seconds for which the server keeps the session, and messages for it, while no reader is connected.
+        dead_letter_topic: The topic that gets a copy of each dead letter of Headrace, with its reason, or None. It must not be read here.
     """
 
     def __init__(
@@ -44,16 +45,19 @@ class Mqtt(DecodingUpstream):
         decode: Decoding | ValueFunction = "json",
         receive_maximum: int = 1_000,
         session_expiry: int = 604_800,
+        dead_letter_topic: str | None = None,
     ) -> None:
         decoding = check_decoding(decode)
         self.decodings = (decoding,)
+        filters = check_filters(topics)
         self._subscription = Subscription(
-            check_filters(topics),
+            filters,
             _client_id(client_id),
             check_text("connection", connection),
             decoding,
             check_integer("receive_maximum", receive_maximum, 1, MAX_RECEIVE_MAXIMUM, "messages"),
             check_integer("session_expiry", session_expiry, MIN_EXPIRY_SECONDS, MAX_EXPIRY_SECONDS, "seconds"),
+            None if dead_letter_topic is None else check_dead_letter_topic(dead_letter_topic, filters),
         )
 
     def stream_key(self) -> str:
@@ -64,13 +68,25 @@ class Mqtt(DecodingUpstream):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments as plain JSON."""
         arguments = self._subscription._asdict() | {"topics": list(self._subscription.topics)}
+        if arguments["dead_letter_topic"] is None:
+            del arguments["dead_letter_topic"]
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    def subscription(self) -> Subscription:
+        """Return the arguments as a producer needs them."""
+        return self._subscription
 
     def producer(self) -> MqttProducer:
         """Return a new producer. It connects in `open_stream`."""
         producer = MqttProducer(self._subscription)
         producer.upstream = self
         return producer
+
+    @property
+    def dead_letter_target(self) -> str | None:
+        """The topic that gets copies of dead letters."""
+        topic = self._subscription.dead_letter_topic
+        return None if topic is None else f"topic {topic}"
 
     @property
     def reader_names(self) -> tuple[str, ...]:

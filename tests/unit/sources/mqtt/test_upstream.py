@@ -39,11 +39,27 @@ def test_it_is_serialised_with_all_arguments() -> None:
         ({"receive_maximum": 0}, "receive_maximum"),
         ({"receive_maximum": 65_536}, "receive_maximum"),
         ({"session_expiry": 0}, "session_expiry"),
+        ({"dead_letter_topic": ""}, "dead_letter_topic"),
+        ({"dead_letter_topic": "a/+"}, "dead_letter_topic"),
+        ({"dead_letter_topic": "$share/g/a"}, "dead_letter_topic"),
     ],
 )
 def test_an_invalid_argument_is_named(arguments: dict[str, Any], name: str) -> None:
     with pytest.raises(UpstreamError, match=f"^Invalid {name}"):
         Mqtt(**({"topics": "a", "client_id": "x"} | arguments))
+
+
+def test_the_dead_letter_topic_is_serialised_and_not_part_of_the_stream_key() -> None:
+    upstream = Mqtt("a/#", client_id="x", dead_letter_topic="dead")
+    other = Mqtt("a/#", client_id="x")
+    assert upstream.stream_key() == other.stream_key()
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "topic dead"
+    assert other.dead_letter_target is None
+
+
+def test_a_dead_letter_topic_that_is_read_is_refused() -> None:
+    with pytest.raises(UpstreamError, match="one of the topics that are read"):
+        Mqtt("a/#", client_id="x", dead_letter_topic="a/dead")
 
 
 def test_it_is_imported_without_the_client_library() -> None:
