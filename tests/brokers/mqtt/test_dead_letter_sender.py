@@ -72,7 +72,7 @@ class MqttTarget(DeadLetterTarget):
 
 class TestTopic(DeadLetterSenderContract):
     creates = True
-    limits: ClassVar[Mapping[str, float]] = {"dead_letters.mqtt.SEND_SECONDS": 4.0, "mqtt.client.CONNECT_SECONDS": 1.0}
+    limits: ClassVar[Mapping[str, float]] = {"dead_letters.mqtt.SEND_SECONDS": 4.0, "mqtt.library.CONNECT_SECONDS": 1.0}
 
     @pytest.fixture
     def target(self) -> Iterator[DeadLetterTarget]:

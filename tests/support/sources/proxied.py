@@ -196,7 +196,7 @@ SHORT: Final[Mapping[str, Mapping[str, float]]] = {
         "pubsub.client.KEEPALIVE_ANSWER_SECONDS": 0.5,
     },
     "sqs": {"sqs.client.ANSWER_SECONDS": 0.5, "sqs.client.OPEN_SECONDS": 2.0, "aws.client.CONNECT_SECONDS": 1.0},
-    "mqtt": {"mqtt.client.ANSWER_SECONDS": 2.0, "mqtt.client.CONNECT_SECONDS": 1.0},
+    "mqtt": {"mqtt.client.ANSWER_SECONDS": 2.0, "mqtt.library.CONNECT_SECONDS": 1.0},
     "nats": {"nats.reader.HEARTBEAT_SECONDS": 0.3, "nats.client.ANSWER_SECONDS": 1.0, "nats.client.CONNECT_SECONDS": 1},
     "redis": {
         "redis.client.ANSWER_SECONDS": 0.5,

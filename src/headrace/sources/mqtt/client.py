@@ -6,7 +6,6 @@ The connection does not reconnect by itself: it ends, and the stream opens again
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Sequence
 from secrets import token_hex
 from socket import IPPROTO_TCP, TCP_NODELAY
@@ -15,12 +14,10 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from headrace.errors import HeadraceError, StreamError, UpstreamError
-from headrace.sources.connections.client_library import import_library
-from headrace.sources.connections.tls import client_context
+from headrace.sources.mqtt.library import new_client
 from headrace.sources.mqtt.server_errors import described, rejected
 from headrace.sources.mqtt.settings import Address
 
-CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 CLOSE_SECONDS: Final = 10.0
 CHECK_SECONDS: Final = 0.5
@@ -83,7 +80,7 @@ class MqttClient:
             StreamError: The server does not answer.
         """
         self._expiry = expiry
-        client = await asyncio.to_thread(_new_client, address, client_id)
+        client = await asyncio.to_thread(new_client, address, client_id)
         self._client = client
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
@@ -359,42 +356,6 @@ class MqttClient:
     def _remove_writer(self, _client: Any, _userdata: Any, socket: Any) -> None:
         if socket.fileno() >= 0:
             self._loop.remove_writer(socket)
-
-
-def load_library() -> Any:
-    """Return the module of the client. Raises `UpstreamError` if it is not installed."""
-    return import_library("MQTT cannot be read: its client library", "mqtt", "paho.mqtt.client")
-
-
-def _new_client(address: Address, client_id: str) -> Any:
-    library = load_library()
-    client = library.Client(
-        library.CallbackAPIVersion.VERSION2,
-        client_id,
-        protocol=library.MQTTv5,
-        reconnect_on_failure=False,
-        manual_ack=True,
-    )
-    client.connect_timeout = CONNECT_SECONDS
-    if address.login is not None:
-        client.username_pw_set(address.login, address.password)
-    context = client_context(address.tls)
-    if context is not None:
-        context.sslsocket_class = _TlsSocket
-        client.tls_set_context(context)
-    return client
-
-
-class _TlsSocket(ssl.SSLSocket):
-    """A socket that is closed if TLS cannot begin. The client leaves it open."""
-
-    def do_handshake(self, block: bool = False) -> None:
-        """Begin TLS."""
-        try:
-            super().do_handshake(block)
-        except BaseException:
-            self.close()
-            raise
 
 
 def _has_buffered(socket: Any) -> bool:
