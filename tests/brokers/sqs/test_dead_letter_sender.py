@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
 from headrace.core.values.message_text import MessageMetadata
-from headrace.errors import CopyRejected
+from headrace.errors import CopyRejected, HeadraceError, StreamError
+from headrace.ports.dead_letter_sender import DeadLetterCopy
 from headrace.sources.dead_letters.sqs import ATTRIBUTE, MAX_ATTRIBUTES, MAX_BYTES
 from headrace.sources.sqs.upstream import SQS
 from support.processes.elasticmq import ElasticMq, shared
+from support.processes.http_gate import GateAnswer, HttpGate
 from support.sources.dead_letter_contract import DeadLetterSenderContract, DeadLetterTarget, DeadLetterTargetContract, kinds, opened
 from support.sources.dead_letters import Copied, bytes_of, copied, copy_of
 from support.sources.sqs import SqsQueue
@@ -63,6 +65,28 @@ class SqsTarget(DeadLetterTarget):
     def close(self) -> None:
         self.source.close()
         self.dead.close()
+
+
+class EntryFaults(HttpGate):
+    """Keeps the entries with these bodies from the server, each once, and says in the answer that the service has failed on them."""
+
+    def __init__(self, target: str, bodies: Sequence[str]) -> None:
+        self.remaining = {*bodies}
+        super().__init__(target)
+
+    def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> GateAnswer:
+        request = json.loads(body)
+        entries = request.get("Entries", [])
+        failing = {entry["Id"]: entry["MessageBody"] for entry in entries if entry["MessageBody"] in self.remaining}
+        if not failing:
+            return self.pass_on(path, headers, body)
+        self.remaining -= {*failing.values()}
+        failed = [{"Id": id, "SenderFault": False, "Code": "InternalError"} for id in failing]
+        passed = [entry for entry in entries if entry["Id"] not in failing]
+        answer: dict[str, Any] = {"Successful": []}
+        if passed:
+            answer = json.loads(self.pass_on(path, headers, json.dumps(request | {"Entries": passed}).encode()).body)
+        return GateAnswer(200, "application/x-amz-json-1.0", json.dumps(answer | {"Failed": failed}).encode())
 
 
 def _copied(message: Mapping[str, Any]) -> Copied:
@@ -126,6 +150,34 @@ async def test_a_copy_in_a_fifo_queue_has_the_lane_as_its_group_and_a_repeated_o
     assert groups == {2: "g@h", 3: "orders", 4: "orders/0"}
     ids = {message["Attributes"]["MessageDeduplicationId"] for message in messages}
     assert ids == {f"letter-{number}/{number}" for number in range(1, 5)}
+
+
+async def test_no_copy_of_a_group_in_a_fifo_queue_overtakes_one_that_the_service_has_failed_on(target: SqsTarget) -> None:
+    copies = [copy_of(number, b'{"n":%d}' % number, lane="abbac"[number % 5]) for number in range(20)]
+    gate = EntryFaults(target.address, [copies[number].data.decode() for number in (1, 5, 6, 18)])
+    target.set_address(gate.address)
+    try:
+        failures = await _send_until_taken(target, copies)
+    finally:
+        gate.close()
+    assert not gate.remaining
+    assert failures == {StreamError}
+    numbers: dict[str, list[int]] = {}
+    for message in await asyncio.to_thread(target.messages):
+        numbers.setdefault(message["Attributes"]["MessageGroupId"], []).append(_copied(message).number)
+    assert numbers == {lane: [copy.dead_letter.number for copy in copies if copy.dead_letter.lane == lane] for lane in ("a", "b", "c")}
+
+
+async def _send_until_taken(target: SqsTarget, copies: Sequence[DeadLetterCopy]) -> set[type[HeadraceError] | None]:
+    """Send copies as the copier does: after one that failed, all from it on. Return the classes of the failures."""
+    failures: set[type[HeadraceError] | None] = set()
+    while copies:
+        async with opened(target.upstream()) as sender:
+            results = kinds(await sender.send(copies))
+        taken = next((number for number, result in enumerate(results) if result is not None), len(copies))
+        failures |= {*results[taken : taken + 1]}
+        copies = copies[taken:]
+    return failures
 
 
 async def test_attributes_for_which_there_is_no_room_are_in_the_json(target: SqsTarget) -> None:

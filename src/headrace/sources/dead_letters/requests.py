@@ -13,15 +13,29 @@ Result: TypeAlias = HeadraceError | None
 """The result of one copy, as `DeadLetterSender.send` returns it."""
 
 
-def batches(entries: Sequence[Entry], size_of: Callable[[Entry], int], *, max_entries: int, max_bytes: int) -> Iterator[Sequence[Entry]]:
-    """Divide entries into requests of up to `max_entries` and `max_bytes`. An entry that is too large is alone."""
+def batches(
+    entries: Sequence[Entry],
+    size_of: Callable[[Entry], int],
+    *,
+    max_entries: int,
+    max_bytes: int,
+    group_of: Callable[[Entry], str | None] = lambda _: None,
+) -> Iterator[Sequence[Entry]]:
+    """Divide entries into requests of up to `max_entries` and `max_bytes`. An entry that is too large is alone.
+
+    A request has at most one entry of each group. Entries without a group (None) are not restricted.
+    """
     batch: list[Entry] = []
+    groups: set[str] = set()
     size = 0
     for entry in entries:
-        if batch and (len(batch) == max_entries or size + size_of(entry) > max_bytes):
+        group = group_of(entry)
+        if batch and (len(batch) == max_entries or size + size_of(entry) > max_bytes or group in groups):
             yield batch
-            batch, size = [], 0
+            batch, groups, size = [], set(), 0
         batch.append(entry)
+        if group is not None:
+            groups.add(group)
         size += size_of(entry)
     if batch:
         yield batch

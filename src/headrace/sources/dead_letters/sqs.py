@@ -1,4 +1,8 @@
-"""Copy dead letters to a queue of SQS, in batches. Each entry of an answer has its own result."""
+"""Copy dead letters to a queue of SQS, in batches. Each entry of an answer has its own result.
+
+The service may fail on one entry of a request and store the next. A request to a FIFO queue therefore has one entry of a message group: a
+later one would overtake an earlier one that is sent again.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +57,11 @@ _ID: Final = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\[\\\]^_`{|}~-]{1,128}
 
 
 class _Entry(NamedTuple):
-    """One message of a request, and its bytes as the service counts them."""
+    """One message of a request, its bytes as the service counts them, and its message group if the queue is a FIFO queue."""
 
     fields: Mapping[str, Any]
     size: int
+    group: str | None
 
 
 class SqsDeadLetterSender(DeadLetterSender):
@@ -83,7 +88,9 @@ class SqsDeadLetterSender(DeadLetterSender):
         entries = [self._entry(copy) for copy in copies]
         rejections = [_rejection(entry) for entry in entries]
         accepted = [entry for entry, rejection in zip(entries, rejections, strict=True) if rejection is None]
-        requests = batches(accepted, lambda entry: entry.size, max_entries=MAX_MESSAGES, max_bytes=MAX_BYTES)
+        requests = batches(
+            accepted, lambda entry: entry.size, max_entries=MAX_MESSAGES, max_bytes=MAX_BYTES, group_of=lambda entry: entry.group
+        )
         results = iter(await send_requests(requests, self._send_request))
         return [rejection or next(results) for rejection in rejections]
 
@@ -141,13 +148,13 @@ class SqsDeadLetterSender(DeadLetterSender):
             fields["headers"] = text_headers([*others.items()])
         attributes[ATTRIBUTE] = {"DataType": "String", "StringValue": json.dumps(fields, separators=(",", ":"))}
         origin = copy.dead_letter
-        ids = {}
+        group, ids = None, {}
         if self._queue.endswith(".fifo"):
             # The suffix of a lane changes whenever its queue is opened.
-            group = origin.stream if origin.lane is None else origin.lane.rpartition("@")[0] or origin.lane
-            ids = {"MessageGroupId": _id(group), "MessageDeduplicationId": _id(f"{origin.id}/{origin.number}")}
+            group = _id(origin.stream if origin.lane is None else origin.lane.rpartition("@")[0] or origin.lane)
+            ids = {"MessageGroupId": group, "MessageDeduplicationId": _id(f"{origin.id}/{origin.number}")}
         size = len(body.encode()) + sum(_size(name, attribute) for name, attribute in attributes.items())
-        return _Entry({"MessageBody": body, "MessageAttributes": attributes, **ids}, size)
+        return _Entry({"MessageBody": body, "MessageAttributes": attributes, **ids}, size, group)
 
 
 def make_sender(upstream: SQS) -> SqsDeadLetterSender:

@@ -16,6 +16,17 @@ def test_entries_are_divided_by_number_and_bytes_and_one_that_is_too_large_is_al
     assert list(batches([], len, max_entries=3, max_bytes=10)) == []
 
 
+def test_a_request_has_one_entry_of_each_group_and_any_number_without_one() -> None:
+    def divided(entries: str) -> list[str]:
+        requests = batches(entries, lambda _: 1, max_entries=4, max_bytes=10, group_of=lambda name: name if name.isalpha() else None)
+        return ["".join(request) for request in requests]
+
+    assert divided("aab") == ["a", "ab"]
+    assert divided("abcbad") == ["abc", "bad"]
+    assert divided("1a1a11") == ["1a1", "a11"]
+    assert divided("abcdea") == ["abcd", "ea"]
+
+
 async def test_nothing_is_sent_after_a_copy_that_is_sent_again() -> None:
     answers: dict[int, Result] = {1: REFUSED, 3: AWAY}
     sent: list[int] = []

@@ -76,11 +76,11 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     service.close()
 
 
-async def send(*bodies: str) -> list[type[HeadraceError] | None]:
-    """Send copies with these bodies, and return the class of each result."""
-    sender = make_sender(SQS("orders", dead_letter_queue="dead"))
+async def send(*bodies: str, queue: str = "dead") -> list[type[HeadraceError] | None]:
+    """Send copies with these bodies, and return the class of each result. The lane of a copy is the first letter of its body."""
+    sender = make_sender(SQS("orders", dead_letter_queue=queue))
     try:
-        results = await sender.send([copy_of(number, body.encode()) for number, body in enumerate(bodies)])
+        results = await sender.send([copy_of(number, body.encode(), lane=body[:1]) for number, body in enumerate(bodies)])
     finally:
         await sender.aclose()
     return [None if result is None else type(result) for result in results]
@@ -101,6 +101,11 @@ async def test_nothing_is_sent_after_a_message_that_the_service_takes_later(serv
 async def test_a_message_that_the_answer_does_not_name_is_not_confirmed(service: Service) -> None:
     assert await send("a", "unconfirmed", "b") == [None, StreamError, None]
     assert service.requests == [["a", "unconfirmed", "b"]]
+
+
+async def test_a_request_to_a_fifo_queue_has_one_message_of_a_group(service: Service) -> None:
+    assert await send("a1", "b1", "b2", "c1", "a2", "a3", queue="dead.fifo") == [None] * 6
+    assert service.requests == [["a1", "b1"], ["b2", "c1", "a2"], ["a3"]]
 
 
 @pytest.mark.parametrize(
