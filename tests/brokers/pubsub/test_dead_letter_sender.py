@@ -88,7 +88,6 @@ class TestTopic(DeadLetterSenderContract):
     ordered = False
     large_bytes = 10_000_001
     forgets = True
-    closes_early = False  # gRPC leaves it, until the server closes it
     limits: ClassVar[Mapping[str, float]] = {"dead_letters.pubsub.ANSWER_SECONDS": 2.0}
 
     @pytest.fixture

@@ -185,8 +185,6 @@ class DeadLetterTargetContract:
     """The broker creates a target that is missing."""
     forgets: ClassVar[bool] = False
     """A killed server forgets what it confirmed."""
-    closes_early: ClassVar[bool] = True
-    """The client closes a connection that was not established when the sender was closed."""
     limits: ClassVar[Mapping[str, float]] = {}
     """Constants below `headrace.sources` with short times, such as `{"dead_letters.kafka.METADATA_SECONDS": 2.0}`."""
 
@@ -350,8 +348,7 @@ class DeadLetterTargetContract:
             await asyncio.wait([sending], timeout=CLOSE_SECONDS)
             assert sending.cancelled()
         proxied.proxy.calm()
-        if self.closes_early:
-            await until(lambda: proxied.proxy.open == 0)
+        await until(lambda: proxied.proxy.open == 0)
         del sender
 
     async def test_a_closed_sender_has_no_connection(self, proxied: ProxiedTarget) -> None:

@@ -15,7 +15,7 @@ from headrace.sources.dead_letters.message import PREFIX, copied_value, first_na
 from headrace.sources.dead_letters.requests import Result, batches, send_requests
 from headrace.sources.declared_decoder import Decoding
 from headrace.sources.decoding import ATTRIBUTE_PREFIX
-from headrace.sources.pubsub.client import PubSubClient, transport_arguments
+from headrace.sources.pubsub.client import PubSubClient, answer_to, transport_arguments
 from headrace.sources.pubsub.message import CLOUD_EVENTS_PREFIX
 from headrace.sources.pubsub.service_errors import REJECTED_PUBLICATIONS, code_of, described
 from headrace.sources.pubsub.settings import client_settings
@@ -97,7 +97,7 @@ class PubSubDeadLetterSender(DeadLetterSender):
             if self._publisher is None:
                 kind = library.transports.PublisherGrpcAsyncIOTransport
                 self._publisher = library.PublisherAsyncClient(transport=kind(**transport_arguments(settings, kind)))
-            await self._publisher.get_topic(topic=path, retry=None, timeout=ANSWER_SECONDS)
+            await answer_to(self._publisher.get_topic(topic=path, retry=None, timeout=ANSWER_SECONDS))
         except Exception as error:
             if code_of(error) != "PERMISSION_DENIED":  # a publisher need not see the topic
                 raise described(self._what, error, REJECTED_PUBLICATIONS) from None
@@ -116,7 +116,7 @@ class PubSubDeadLetterSender(DeadLetterSender):
         """Send the messages of one request. If the service rejects it for one of them, each gets a request of its own."""
         request = {"topic": self._path, "messages": [entry.fields for entry in entries]}
         try:
-            answer = await self._publisher.publish(request=request, retry=None, timeout=ANSWER_SECONDS)
+            answer = await answer_to(self._publisher.publish(request=request, retry=None, timeout=ANSWER_SECONDS))
         except Exception as error:
             failure = described(self._what, error, REJECTED_PUBLICATIONS)
             if code_of(error) != "INVALID_ARGUMENT":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,8 @@ MAX_METADATA_BYTES: Final = 4 * 1024 * 1024
 MAX_RECEIPTS: Final = 1_000
 """Messages of another request, which has up to 512 KiB. A receipt has some hundred bytes."""
 ANSWER_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 10.0
+"""Time limit of an attempt to connect, and of the pause after one that failed. gRPC ends no attempt before, also not of a closed client."""
 KEEPALIVE_SECONDS: Final = 30.0
 KEEPALIVE_ANSWER_SECONDS: Final = 10.0
 """A connection that is idle for KEEPALIVE_SECONDS is sent a ping. Otherwise a silent connection looks like an empty subscription."""
@@ -86,7 +89,7 @@ class PubSubClient:
             async with asyncio.timeout(OPEN_SECONDS):
                 while True:
                     try:
-                        answer = await self._client.get_subscription(subscription=self._path, retry=None, timeout=ANSWER_SECONDS)
+                        answer = await answer_to(self._client.get_subscription(subscription=self._path, retry=None, timeout=ANSWER_SECONDS))
                         break
                     except Exception as error:
                         if code_of(error) == "PERMISSION_DENIED":
@@ -103,7 +106,7 @@ class PubSubClient:
     async def reach(self) -> None:
         """Send one request. Raises unless the service answers it, be it that the subscription is missing or may not be seen."""
         try:
-            await self._client.get_subscription(subscription=self._path, retry=None, timeout=ANSWER_SECONDS)
+            await answer_to(self._client.get_subscription(subscription=self._path, retry=None, timeout=ANSWER_SECONDS))
         except Exception as error:
             if code_of(error) not in ("NOT_FOUND", "PERMISSION_DENIED"):
                 raise described("The connection to Pub/Sub failed", error) from None
@@ -111,7 +114,7 @@ class PubSubClient:
     async def topic(self) -> str | None:
         """Return the path of the subscription's topic, or None if this user may not see it."""
         try:
-            answer = await self._client.get_subscription(subscription=self._path, retry=None, timeout=ANSWER_SECONDS)
+            answer = await answer_to(self._client.get_subscription(subscription=self._path, retry=None, timeout=ANSWER_SECONDS))
         except Exception as error:
             if code_of(error) == "PERMISSION_DENIED":
                 return None
@@ -149,7 +152,7 @@ class PubSubClient:
 
     async def _pull(self) -> Answer:
         try:
-            answer = await self._client.pull(subscription=self._path, max_messages=MAX_MESSAGES, retry=None, timeout=self._wait)
+            answer = await answer_to(self._client.pull(subscription=self._path, max_messages=MAX_MESSAGES, retry=None, timeout=self._wait))
         except Exception as error:
             if code_of(error) == "DEADLINE_EXCEEDED":  # no message within the wait
                 return Answer((), is_full=False)
@@ -166,10 +169,24 @@ class PubSubClient:
     async def _request(self, what: str, call: Any, leases: Sequence[Lease], **arguments: Any) -> Failures:
         receipts = [lease.receipt for lease in leases]
         try:
-            await call(request={"subscription": self._path, "ack_ids": receipts, **arguments}, retry=None, timeout=ANSWER_SECONDS)
+            request = {"subscription": self._path, "ack_ids": receipts, **arguments}
+            await answer_to(call(request=request, retry=None, timeout=ANSWER_SECONDS))
         except Exception as error:
             return failures(what, leases, error)
         return {}
+
+
+async def answer_to(request: Awaitable[Any]) -> Any:
+    """Return the answer to a request of the client library. Its error keeps no connection open.
+
+    The frames of an error refer to the request, and a request to its channel. A channel to which something refers is not ended by its
+    close: it connects again and again.
+    """
+    try:
+        return await request
+    except BaseException as error:
+        _clear_frames(error)
+        raise
 
 
 def transport_arguments(settings: ClientSettings, kind: Any) -> dict[str, Any]:
@@ -178,6 +195,8 @@ def transport_arguments(settings: ClientSettings, kind: Any) -> dict[str, Any]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.min_reconnect_backoff_ms", int(CONNECT_SECONDS * 1000)),
+        ("grpc.max_reconnect_backoff_ms", int(CONNECT_SECONDS * 1000)),
         ("grpc.keepalive_time_ms", int(KEEPALIVE_SECONDS * 1000)),
         ("grpc.keepalive_timeout_ms", int(KEEPALIVE_ANSWER_SECONDS * 1000)),
         ("grpc.http2.ping_timeout_ms", int(KEEPALIVE_ANSWER_SECONDS * 1000)),
@@ -221,3 +240,11 @@ async def _probe(connection: Connection) -> str:
     finally:
         await client.aclose()
     return f"Pub/Sub at {settings.address}: project {settings.project}" + (", emulator" if settings.is_emulator else "")
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Clear the variables of the ended functions in which an error and its causes were raised. Their lines stay."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__
