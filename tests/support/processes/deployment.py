@@ -191,9 +191,15 @@ class Deployment:
 
     def audited_stream(self) -> Any:
         """Return the audit of the only stream. Wait for its first receipt, which is stored after the events that it counts."""
+        streams: list[Any] = []
         with self.admin() as client:
-            until(lambda: client.get(calls.GET_AUDIT)["streams"], f"the audit has a stream, {self.folder}")
-            (stream,) = client.get(calls.GET_AUDIT)["streams"]
+
+            def has_streams() -> bool:
+                streams[:] = client.get(calls.GET_AUDIT)["streams"]
+                return bool(streams)
+
+            until(has_streams, f"the audit has a stream, {self.folder}")
+        (stream,) = streams
         return stream
 
     def balanced_stream(self) -> Any:
