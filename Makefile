@@ -32,7 +32,7 @@ test-rest: setup-dev ## run the tests that `make test` omits, but those on broke
 test-pythons: setup-dev ## run the unit, contract and integration tests on the other versions of Python
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; Azurite through npm if Node.js is there
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
 	@scripts/brokers/elasticmq.sh setup
@@ -43,6 +43,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/azurite.sh setup
 	@scripts/brokers/hadoop.sh setup
 	@scripts/brokers/postgresql.sh setup
+	@scripts/brokers/moto.sh setup
 	@scripts/brokers/nats.sh setup
 	@scripts/brokers/pubsub.sh setup
 	@scripts/brokers/rabbitmq.sh setup
@@ -171,7 +172,7 @@ example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL serv
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra delta --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra mqtt --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
+DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra kinesis --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra mqtt --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock

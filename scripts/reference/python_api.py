@@ -18,6 +18,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "Directory",
             "Http",
             "Kafka",
+            "Kinesis",
             "Mqtt",
             "Nats",
             "ObjectStore",

@@ -16,6 +16,7 @@ from headrace.project import load_project as load_project
 from headrace.sources.directory.upstream import Directory as Directory
 from headrace.sources.http.upstream import Http as Http
 from headrace.sources.kafka.upstream import Kafka as Kafka
+from headrace.sources.kinesis.upstream import Kinesis as Kinesis
 from headrace.sources.memory.upstream import Memory as Memory
 from headrace.sources.mqtt.upstream import Mqtt as Mqtt
 from headrace.sources.nats.upstream import Nats as Nats

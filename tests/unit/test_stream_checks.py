@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace import SQS, Directory, Kafka, Nats, Postgres, Queue, RabbitMQ, RedisStreams
+from headrace import SQS, Directory, Kafka, Kinesis, Nats, Postgres, Queue, RabbitMQ, RedisStreams
 from headrace.errors import ProjectError
 from headrace.project import Project
 from headrace.triggers.base import BaseEventTrigger
@@ -88,6 +88,11 @@ def test_two_declarations_of_one_stream_that_differ_are_rejected(first: Upstream
     [
         (Kafka("orders", group="shop"), Kafka(["orders", "payments"], group="shop"), "consumer group 'shop'"),
         (Kafka("orders", group="shop", shards=2), Kafka("payments", group="shop", shards=2), "consumer group 'shop'"),
+        (
+            Kinesis("orders", group="shop"),
+            Kinesis("orders", group="shop", connection="other", table_connection="aws"),
+            "reader 'shop/orders' of table 'headrace-kinesis'",
+        ),
         (Nats("a", stream="S", durable="d"), Nats(["a", "b"], stream="S", durable="d"), "durable consumer 'd' of 'a'"),
         (Postgres("outbox", slot="shop"), Postgres("others", slot="shop"), "replication slot 'shop'"),
         (RedisStreams("a", group="shop"), RedisStreams(["a", "b"], group="shop"), "consumer group 'shop' of 'a'"),

@@ -40,7 +40,7 @@ KILLABLE: Final[Mapping[str, Killable]] = {
     "s3": Killable("objects", versitygw.require, VersityGateway, forgets=False),
     "gs": Killable("objects", fake_gcs.require, lambda: FakeGcs("filesystem"), forgets=False),
 }
-"""Not here: the fake of Pub/Sub, which keeps nothing, and Azurite, which loses what it confirmed in its last seconds."""
+"""Not here: the fake of Pub/Sub and moto, which keep nothing, and Azurite, which loses what it confirmed in its last seconds."""
 
 
 @cache

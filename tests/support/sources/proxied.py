@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headrace.triggers.upstream import Upstream
-from support.processes import elasticmq, kafka, mosquitto, nats, pubsub, rabbitmq, redis, versitygw
+from support.processes import elasticmq, kafka, mosquitto, moto, nats, pubsub, rabbitmq, redis, versitygw
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer
 from support.processes.ports import free_port
 from support.processes.proxy import Direction, Proxy
 from support.sources import postgres
 from support.sources.kafka import KafkaTopic
+from support.sources.kinesis import KinesisStream
 from support.sources.mqtt import MqttSession
 from support.sources.nats import NatsStream
 from support.sources.objects import TestBucket
@@ -109,6 +110,11 @@ def _sqs(*, short: bool, server: Any = None) -> Proxied:
     return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=False)
 
 
+def _kinesis(*, short: bool) -> Proxied:
+    stream = KinesisStream(moto.shared())
+    return _proxied(stream, stream.server.address, stream.upstream(), stream.send, ordered=True)
+
+
 def _nats(*, short: bool, server: Any = None) -> Proxied:
     stream = NatsStream(server or nats.shared("go"))
     return _proxied(stream, stream.server.address, stream.upstream(), stream.send, ordered=True)
@@ -176,6 +182,7 @@ PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
     "kafka": _kafka,
     "kafka_shards": partial(_kafka, shards=2),
     "sqs": _sqs,
+    "kinesis": _kinesis,
     "nats": _nats,
     "mqtt": _mqtt,
     "redis": _redis,
@@ -196,6 +203,12 @@ SHORT: Final[Mapping[str, Mapping[str, float]]] = {
         "pubsub.client.KEEPALIVE_ANSWER_SECONDS": 0.5,
     },
     "sqs": {"sqs.client.ANSWER_SECONDS": 0.5, "sqs.client.OPEN_SECONDS": 2.0, "aws.client.CONNECT_SECONDS": 1.0},
+    "kinesis": {
+        "kinesis.client.ANSWER_SECONDS": 0.5,
+        "kinesis.client.OPEN_SECONDS": 2.0,
+        "kinesis.table.ANSWER_SECONDS": 0.5,
+        "aws.client.CONNECT_SECONDS": 1.0,
+    },
     "mqtt": {"mqtt.client.ANSWER_SECONDS": 2.0, "mqtt.library.CONNECT_SECONDS": 1.0},
     "nats": {"nats.reader.HEARTBEAT_SECONDS": 0.3, "nats.client.ANSWER_SECONDS": 1.0, "nats.client.CONNECT_SECONDS": 1},
     "redis": {

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.triggers.upstream import Upstream
-from support.processes import azurite, elasticmq, mosquitto, nats, rabbitmq, redis, secure_kafka, versitygw
+from support.processes import azurite, elasticmq, mosquitto, moto, nats, rabbitmq, redis, secure_kafka, versitygw
 from support.processes.azurite import Azurite
 from support.processes.broker_server import SECONDS, connection_variable
 from support.processes.certificates import Authority
@@ -27,6 +27,7 @@ from support.processes.mosquitto import MosquittoServer, set_passwords
 from support.processes.nats import NatsServer
 from support.processes.token_gate import TokenGate
 from support.sources import postgres
+from support.sources.kinesis import KinesisStream
 from support.sources.mqtt import MqttSession
 from support.sources.nats import NatsStream
 from support.sources.objects import TestBucket
@@ -238,6 +239,21 @@ def _sqs() -> Rotated:
     return Rotated(queue.upstream(), queue.connection, urls, values, queue.send, rotate, "with new credentials", False, close)
 
 
+def _kinesis() -> Rotated:
+    server, values = moto.shared(), _secrets()
+    stream, gate = KinesisStream(server), TokenGate(server.address, values[0])
+    urls = [f"aws://x:y@{gate.address}?region={moto.REGION}&scheme=http&session_token={value}" for value in values]
+
+    def rotate() -> None:
+        gate.valid = values[1]
+
+    def close() -> None:
+        stream.close()
+        gate.close()
+
+    return Rotated(stream.upstream(), stream.connection, urls, values, stream.send, rotate, "with new credentials", True, close)
+
+
 def _bucket_sender(bucket: TestBucket) -> Callable[[Sequence[bytes]], object]:
     return lambda messages: bucket.put(f"{messages[0].decode()}.jsonl", messages)
 
@@ -325,6 +341,7 @@ ROTATED: Final[Mapping[str, Callable[[], Rotated]]] = {
     "rabbitmq": _rabbitmq,
     "rabbitmq-streams": _rabbitmq_streams,
     "sqs": _sqs,
+    "kinesis": _kinesis,
     "s3": _s3,
     "s3-notified": _notified_s3,
     "az": _azure,

@@ -15,6 +15,7 @@ from headrace.project import Project
 from headrace.sources.declared_decoder import check_decoding, decoder_of, is_function
 from headrace.sources.decoding import DECODERS, decode_or_reason
 from headrace.sources.kafka.upstream import Kafka
+from headrace.sources.kinesis.upstream import Kinesis
 from headrace.sources.nats.upstream import Nats
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.sources.pubsub.upstream import PubSub
@@ -153,6 +154,7 @@ def test_a_function_of_a_module_that_is_not_allowed_is_not_imported(tmp_path: An
 
 UPSTREAMS = [
     lambda decode: Kafka("orders", group="shop", decode=decode),
+    lambda decode: Kinesis("orders", group="shop", decode=decode),
     lambda decode: Nats(stream="orders", durable="shop", decode=decode),
     lambda decode: RabbitMQ("orders", decode=decode),
     lambda decode: RedisStreams("orders", group="shop", payload="data", decode=decode),

@@ -18,6 +18,7 @@ MODULES: Final[Mapping[str, str]] = {
     "azure": "headrace.sources.objects.azure.probe",
     "gcs": "headrace.sources.objects.gcs.probe",
     "kafka": "headrace.sources.kafka.client",
+    "kinesis": "headrace.sources.kinesis.probe",
     "mqtt": "headrace.sources.mqtt.probe",
     "mqtts": "headrace.sources.mqtt.probe",
     "nats": "headrace.sources.nats.client",

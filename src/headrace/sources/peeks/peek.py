@@ -42,6 +42,7 @@ MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.directory.upstream.Directory": "headrace.sources.peeks.directory",
     "headrace.sources.http.upstream.Http": "headrace.sources.peeks.queue",
     "headrace.sources.kafka.upstream.Kafka": "headrace.sources.peeks.kafka",
+    "headrace.sources.kinesis.upstream.Kinesis": "headrace.sources.peeks.kinesis",
     "headrace.sources.nats.upstream.Nats": "headrace.sources.peeks.nats",
     "headrace.sources.queue.upstream.Queue": "headrace.sources.peeks.queue",
     "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.peeks.rabbitmq",

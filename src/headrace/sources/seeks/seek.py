@@ -43,6 +43,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "a queue has no position, and deletes the messages that are answered",
         "To skip all messages, purge the queue. To get messages again, send them again.",
     ),
+    "headrace.sources.kinesis.upstream.Kinesis": (
+        "its positions are counted, and the service has no place for a count",
+        "Give the upstream another group, with the start that you need.",
+    ),
     "headrace.sources.pubsub.upstream.PubSub": (
         "a subscription has no position of single messages",
         "To skip or repeat messages, seek the subscription to a time: gcloud pubsub subscriptions seek NAME --time=TIME.",

@@ -11,6 +11,7 @@ KINDS: Final = frozenset(
         "directory",
         "http",
         "kafka",
+        "kinesis",
         "memory",
         "nats",
         "objects",

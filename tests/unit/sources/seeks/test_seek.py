@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import SQS, Directory, Http, Kafka, ObjectStore, Postgres, Queue, RabbitMQ, RabbitMQStreams
+from headrace import SQS, Directory, Http, Kafka, Kinesis, ObjectStore, Postgres, Queue, RabbitMQ, RabbitMQStreams
 from headrace.errors import UpstreamError
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.peeks import peek
@@ -22,6 +22,7 @@ class Own(Kafka):
 
 UPSTREAMS: list[Upstream] = [
     SQS("orders"),
+    Kinesis("orders", group="shop"),
     RabbitMQ("orders"),
     RabbitMQStreams("orders", group="shop"),
     Postgres("outbox", slot="shop"),

@@ -1,0 +1,1 @@
+"""Read streams of Amazon Kinesis. Progress is in a table of DynamoDB."""

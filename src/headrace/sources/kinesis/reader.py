@@ -1,0 +1,344 @@
+"""Reads the shards of one stream, each in a task of its own, and watches the stream, its shards and the table.
+
+A shard gets the next request when the stream has taken most of what was read. What the stream does not take stays at the service. A shard
+that fails or is slow has no effect on the others. If records of a shard may be lost, the stream ends once all that was read of it is
+answered. The next opening reports the loss, and begins after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from headrace.errors import HeadraceError, StreamEnded, StreamError
+from headrace.retry import Backoff
+from headrace.sources.declared_decoder import Decoding
+from headrace.sources.kinesis.client import KinesisClient, Record, Records, Shard, StreamInfo
+from headrace.sources.kinesis.lanes import LOST_POSITIONS, Checkpoint, Delivered, Lane, iterator_of, ready_shards
+from headrace.sources.kinesis.message import deliver
+from headrace.sources.kinesis.service_errors import Throttled
+from headrace.sources.kinesis.table import ProgressTable, Reader
+from headrace.triggers.raw_event import Message
+from headrace.triggers.stream_log import LogMark
+
+MIN_INTERVAL_SECONDS: Final = 0.2
+"""The service takes five requests per second for a shard."""
+FIRST_BACKOFF_SECONDS: Final = 0.5
+MAX_BACKOFF_SECONDS: Final = 10.0
+THROTTLES_REPORTED: Final = 5
+WATCH_SECONDS: Final = 10.0
+REFRESH_MS: Final = 3_600_000
+"""After this time, the checkpoint of an idle shard is stored again, so that it does not look as old as its last record."""
+START_RECORDS: Final = 500
+MAX_RECORDS: Final = 10_000
+MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""The records that one request should bring, over all shards."""
+MAX_BUFFERED_BYTES: Final = 8 * 1024 * 1024
+MAX_BUFFERED_MESSAGES: Final = 20_000
+"""Messages that were read and that the stream has not taken. Each shard may bring one answer more."""
+LATE_SHARE: Final = 0.5
+"""The share of the retention from which a delay is reported."""
+SERVICE_PROBLEM: Final = "service"
+
+log = structlog.get_logger(__name__)
+
+
+class Reading(NamedTuple):
+    """What a reader reads, and how."""
+
+    client: KinesisClient
+    table: ProgressTable
+    reader: Reader
+    decode: Decoding
+    interval: float
+    mark: Callable[[], LogMark | None]
+
+
+class StreamReader:
+    """Reads the shards until `stop`. `problems` names what is missing or cannot be read now, by lane."""
+
+    def __init__(self, reading: Reading, info: StreamInfo) -> None:
+        self.problems: dict[str, str] = {}
+        self.failure: HeadraceError | None = None
+        self.lanes: dict[str, Lane] = {}
+        self._reading = reading
+        self._info = info
+        self._shards: dict[str, Shard] = {}
+        self._begun: set[str] = set()
+        self._finished: set[str] = set()
+        self._limits: dict[str, int] = {}
+        self._inbox: deque[tuple[Message, Delivered]] = deque()
+        self._buffered_bytes = 0
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._look = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reads = True
+
+    async def start(self, finished: Collection[str]) -> None:
+        """List the shards, and begin with each whose parents are in `finished`. Raises `HeadraceError`."""
+        self._finished.update(finished)
+        await self._discover()
+        self._run(self._watch(), "watch")
+
+    async def remove_old(self, lanes: Mapping[str, Checkpoint]) -> None:
+        """Delete the stored progress of shards that the stream no longer has, and report the ones not finished."""
+        current = {self._reading.reader.lane(shard): shard for shard in self._shards}
+        for name, stored in lanes.items():
+            if name in current:
+                continue
+            shard = name.rpartition("@")[0]
+            if not stored.is_finished and self._reading.reader.lane(shard) == name:
+                self.problems[f"{name} (lost records)"] = (
+                    f"The stream has no shard {shard} any more: the retention has deleted its records after position {stored.position}."
+                )
+                log.error("shard of kinesis deleted before it was finished", lane=name, position=stored.position)
+            await self._reading.table.delete(name)
+
+    async def next(self) -> tuple[Message, Delivered]:
+        """Return the next message. Raises the error that ended the reading, once all messages before it are taken."""
+        while not self._inbox:
+            if self.failure is not None:
+                raise self.failure
+            self._arrived.clear()
+            await self._arrived.wait()
+        item = self._inbox.popleft()
+        self._buffered_bytes -= len(item[0].data)
+        if self._has_room:
+            self._room.set()
+        return item
+
+    @property
+    def unread(self) -> int | None:
+        """The number of messages that are not taken, or None while a shard has records that were not read."""
+        is_waiting = len(self._shards.keys() - self._finished - self._begun)
+        if not self.lanes or is_waiting or any(lane.at_end_ms is None for lane in self.lanes.values()):
+            return None
+        return len(self._inbox)
+
+    def stop(self) -> None:
+        """Request no more records."""
+        self._reads = False
+
+    def fail(self, failure: HeadraceError) -> None:
+        """End the reading with this error."""
+        if self.failure is None:
+            self.failure = failure
+            self._reads = False
+            self._arrived.set()
+
+    async def store(self, lane: Lane, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint of a lane. Raises `HeadraceError`."""
+        await self._reading.table.commit(lane.name, checkpoint, self._reading.mark())
+        lane.confirm(checkpoint)
+        if lane.stored.is_finished and lane.shard.id not in self._finished:
+            self._finished.add(lane.shard.id)
+            log.info("shard of kinesis finished", lane=lane.name)
+            self._look.set()
+        elif lane.is_ended and not lane.stored.is_finished and (last := lane.refreshed()) is not None:
+            await self.store(lane, last)  # the shard ended while the checkpoint was on its way
+
+    async def aclose(self) -> None:
+        """End the tasks."""
+        self._reads = False
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._inbox) < MAX_BUFFERED_MESSAGES and self._buffered_bytes < MAX_BUFFERED_BYTES
+
+    def _run(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(coroutine, name=f"headrace kinesis {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not isinstance(error, HeadraceError):
+            log.error("reading of kinesis failed", exc_info=error)
+            error = StreamError(f"The reading of Kinesis failed: {type(error).__name__}: {error}.")
+        self.fail(error)
+
+    # Shards
+
+    async def _discover(self) -> None:
+        """List the shards, and begin with each that may."""
+        shards = {shard.id: shard for shard in await self._reading.client.shards()}
+        self._shards = shards
+        ready = ready_shards(shards, self._finished, self._begun)
+        names = [self._reading.reader.lane(shard.id) for shard in ready]
+        items = await asyncio.gather(*(self._reading.table.take_over(name, _now_ms()) for name in names))
+        for shard, name, stored in zip(ready, names, items, strict=True):
+            if stored.is_finished:
+                self._finished.add(shard.id)
+                self._look.set()
+                continue
+            self._begun.add(shard.id)
+            lane = self.lanes[name] = Lane(name, shard, stored)
+            self._run(self._read(lane), name)
+            log.info("shard of kinesis begun", lane=name, position=stored.position)
+
+    async def _watch(self) -> None:
+        """Look regularly whether this reader is still the only one, and whether the stream and its shards are what they were."""
+        backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_SECONDS):
+                    await self._look.wait()
+            self._look.clear()
+            try:
+                await self._reading.table.check()
+                info = await self._reading.client.describe()
+                if info.created != self._info.created:
+                    raise StreamEnded("The stream was deleted and created again while it was read.")
+                self._info = info
+                await self._discover()
+            except StreamEnded:
+                raise
+            except StreamError as error:
+                if not isinstance(error, Throttled):
+                    self.problems[SERVICE_PROBLEM] = str(error)
+                self._look.set()
+                await asyncio.sleep(backoff.next())
+            else:
+                backoff.reset()
+                self.problems.pop(SERVICE_PROBLEM, None)
+
+    async def _read(self, lane: Lane) -> None:
+        backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+        while self._reads and not lane.is_ended:
+            while not self._has_room:
+                self._room.clear()
+                await self._room.wait()
+            begun = time.monotonic()
+            try:
+                await self._request(lane)
+            except StreamEnded:
+                raise
+            except StreamError as error:
+                if not isinstance(error, Throttled) or backoff.tries >= THROTTLES_REPORTED:
+                    self.problems[lane.name] = str(error)
+                await asyncio.sleep(backoff.next())
+                continue
+            if backoff.tries:
+                backoff.reset()
+                self.problems.pop(lane.name, None)
+            pause = MIN_INTERVAL_SECONDS if lane.at_end_ms is None else self._reading.interval
+            await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
+        if lane.is_ended:
+            await self._finish(lane)
+
+    async def _request(self, lane: Lane) -> None:
+        """Request the next records of a lane once, and take them. Raises `HeadraceError`."""
+        if lane.is_overtaken:
+            if lane.is_answered:
+                raise StreamEnded(f"The retention of the stream has overtaken lane {lane.name}: records may be lost.")
+            return
+        begun_ms, limit = _now_ms(), self._limits.get(lane.name, START_RECORDS)
+        if lane.iterator is None:
+            horizon_ms = begun_ms - self._info.retention_ms
+            lane.iterator = await iterator_of(self._reading.client, lane, self._reading.reader.start_ms, horizon_ms)
+        answer = await self._reading.client.records(lane.iterator, limit)
+        if answer is None:
+            lane.iterator = None
+            return
+        await self._take(lane, answer, begun_ms, at_end=not answer.behind_ms and len(answer.records) < limit)
+        if not lane.is_overtaken:
+            lane.iterator = answer.next
+            lane.is_ended = answer.next is None
+        if lane.is_ended:
+            lane.reached(begun_ms, at_end=True)
+
+    async def _take(self, lane: Lane, answer: Records, begun_ms: int, *, at_end: bool) -> None:
+        new = [record for record in answer.records if lane.skip(record.sequence) is not None]
+        if not lane.is_checked:
+            if not new and not at_end and answer.next is not None:
+                return
+            await self._check(lane, new, begun_ms)
+        elif new and lane.known_ms < begun_ms - self._info.retention_ms:
+            lane.is_overtaken = True
+            self.problems[lane.name] = "The retention deletes records before they are read."
+            return
+        size = 0
+        for record in new:
+            size += len(record.data)
+            for item in deliver(lane, record, self._info.birthmark, self._reading.decode):
+                self._buffered_bytes += len(item[0].data)
+                self._inbox.append(item)
+        if answer.records:
+            self._size_next(lane, len(answer.records), size)
+        lane.reached(begun_ms if at_end else max((one.arrived_ms for one in new), default=0), at_end=at_end)
+        self._report_delay(lane, answer.behind_ms)
+        if new:
+            self._arrived.set()
+        elif at_end and lane.known_ms - lane.stored.known_ms > REFRESH_MS and (refreshed := lane.refreshed()) is not None:
+            await self.store(lane, refreshed)
+
+    async def _check(self, lane: Lane, new: list[Record], begun_ms: int) -> None:
+        """Look whether the first record follows the checkpoint, store what is missing, and where the first reading begins."""
+        stored = lane.stored
+        first = new[0] if new else None
+        is_exact = first is not None and first.sequence == stored.sequence
+        if not is_exact and stored.may_be_lost(begun_ms - self._info.retention_ms):
+            where = "from the start on" if stored.sequence is None else f"after {stored.sequence}"
+            lost = Checkpoint(stored.position + LOST_POSITIONS, stored.sequence, stored.done, stored.arrived_ms, begun_ms)
+            if first is not None:
+                lost = lost._replace(sequence=first.sequence, done=0, arrived_ms=first.arrived_ms, known_ms=first.arrived_ms)
+            await self.store(lane, lost)
+            text = (
+                f"Records {where} may be lost: the retention has deleted what arrived between {_time(stored.known_ms)} and "
+                f"{_time(first.arrived_ms if first is not None else begun_ms)}. Positions go on after {lost.position}."
+            )
+            self.problems[f"{lane.name} (lost records)"] = text
+            log.error("records of kinesis lost", lane=lane.name, after=stored.sequence)
+            lane.begin(lost)
+        elif stored.sequence is None and first is not None:
+            # Without it, the first record after a kill could be another one: the retention goes on.
+            anchored = Checkpoint(stored.position, first.sequence, 0, first.arrived_ms, stored.known_ms)
+            await self.store(lane, anchored)
+            lane.begin(anchored)
+        lane.is_checked = True
+
+    async def _finish(self, lane: Lane) -> None:
+        """Store that a closed shard is finished, if all of its events are stored. Otherwise the last commit does."""
+        backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+        while (checkpoint := lane.refreshed()) is not None and not lane.stored.is_finished:
+            try:
+                await self.store(lane, checkpoint)
+            except StreamEnded:
+                raise
+            except StreamError:
+                await asyncio.sleep(backoff.next())
+
+    def _size_next(self, lane: Lane, records: int, size: int) -> None:
+        """Choose how many records the next request may bring, by the size of the last ones and the number of shards."""
+        fitting = MAX_BATCH_BYTES // max(1, len(self._begun) - len(self._finished)) // max(1, size // records)
+        self._limits[lane.name] = max(1, min(fitting, 2 * self._limits.get(lane.name, START_RECORDS), MAX_RECORDS))
+
+    def _report_delay(self, lane: Lane, behind_ms: int) -> None:
+        name = f"{lane.name} (delay)"
+        if behind_ms > LATE_SHARE * self._info.retention_ms:
+            hours, retention = behind_ms / 3_600_000, self._info.retention_ms // 3_600_000
+            self.problems[name] = f"It is read {hours:.1f} h after its last record. Records are deleted after {retention} h."
+        else:
+            self.problems.pop(name, None)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1_000)
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(timespec="seconds")
