@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -87,7 +87,14 @@ class KinesisClient:
     async def open(cls, connection: Connection, stream: str) -> KinesisClient:
         """Return a client. It sends nothing yet. Raises `UpstreamError`."""
         async with AsyncExitStack() as stack:
-            client = await open_client(SERVICE, connection, stack, answer_seconds=ANSWER_SECONDS, max_requests=MAX_REQUESTS)
+            client = await open_client(
+                SERVICE,
+                connection,
+                stack,
+                answer_seconds=ANSWER_SECONDS,
+                max_requests=MAX_REQUESTS,
+                components={"response_parser_factory": _parser_factory},
+            )
             return cls(client, stack.pop_all(), stream)
         raise AssertionError
 
@@ -118,8 +125,9 @@ class KinesisClient:
         summary = answer["StreamDescriptionSummary"]
         if summary["StreamStatus"] in ("CREATING", "DELETING"):
             raise StreamError(f"{what}: its status is {summary['StreamStatus']}.", hint="It is read once it is active.")
-        created = _milliseconds(summary["StreamCreationTimestamp"])
-        return StreamInfo(str(created), summary["RetentionPeriodHours"] * MS_PER_HOUR, _service_ms(answer))
+        return StreamInfo(
+            str(_milliseconds(summary["StreamCreationTimestamp"])), summary["RetentionPeriodHours"] * MS_PER_HOUR, _service_ms(answer)
+        )
 
     async def shards(self) -> list[Shard]:
         """Return all shards that have records or may get some."""
@@ -186,8 +194,27 @@ def _shard(shard: Mapping[str, Any]) -> Shard:
 
 
 def _record(record: Mapping[str, Any]) -> Record:
-    arrived = _milliseconds(record["ApproximateArrivalTimestamp"])
-    return Record(record["SequenceNumber"], record["PartitionKey"], bytes(record["Data"]), arrived)
+    arrived_ms = _milliseconds(record["ApproximateArrivalTimestamp"])
+    return Record(record["SequenceNumber"], record["PartitionKey"], record["Data"], arrived_ms)
+
+
+def _parser_factory() -> Any:
+    """Return the parsers of answers. The library's own parser of times takes half of the time of an answer with many records.
+
+    Requests for temporary credentials have these parsers too, and answers with texts as times.
+    """
+    from aiobotocore.parsers import AioResponseParserFactory
+    from botocore.utils import parse_timestamp
+
+    def parse(value: Any) -> datetime:
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
+        parsed: datetime = parse_timestamp(value)
+        return parsed
+
+    factory = AioResponseParserFactory()
+    factory.set_parser_defaults(timestamp_parser=parse)
+    return factory
 
 
 def _milliseconds(time: datetime) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.sources.declared_decoder import Decoding, decoder_of
-from headrace.sources.decoding import decode_again, decoded_message
+from headrace.sources.decoding import Decoder, decode_again, decoded_message
 from headrace.sources.kinesis.aggregation import sub_records
 from headrace.sources.kinesis.client import Record, Shard
 from headrace.sources.kinesis.lanes import Delivered, Lane
@@ -35,7 +35,7 @@ def bodies(record: Record, shard: Shard) -> Iterator[Body]:
             yield Body(part.key, part.data, f"/{part.number}")
 
 
-def deliver(lane: Lane, record: Record, birthmark: str, decode: Decoding) -> Iterator[tuple[Message, Delivered]]:
+def deliver(lane: Lane, record: Record, birthmark: str, decode: Decoder) -> Iterator[tuple[Message, Delivered]]:
     """Yield the raw events of a record that its lane has not read before, and record that they are read.
 
     With the birthmark of the stream, their ids are unique over all streams that had its name.
@@ -48,7 +48,7 @@ def deliver(lane: Lane, record: Record, birthmark: str, decode: Decoding) -> Ite
             continue
         payload = lane.deliver(record.sequence, number, record.arrived_ms)
         event = decoded_message(
-            decoder_of(decode),
+            decode,
             body.data,
             lane.name,
             payload.position,

@@ -10,7 +10,7 @@ import structlog
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
-from headrace.sources.declared_decoder import Decoding
+from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kinesis.client import KinesisClient, StreamInfo
 from headrace.sources.kinesis.lanes import Delivered, Lane
@@ -90,7 +90,7 @@ class KinesisProducer(SharedStreamProducer):
         # All records of a stream that was created again are new.
         begin = start_ms("earliest" if is_again else arguments.start, info.now_ms)
         taken = await table.begin(progress.reader, info.created, begin)
-        reading = Reading(client, table, taken, arguments.decode, arguments.interval, self._mark)
+        reading = Reading(client, table, taken, decoder_of(arguments.decode), arguments.interval, self._mark)
         self._reader = reader = StreamReader(reading, info)
         if problem is not None:
             log.error("progress of kinesis not used", stream=arguments.stream, reason=problem)

@@ -19,7 +19,7 @@ import structlog
 
 from headrace.errors import HeadraceError, StreamEnded, StreamError
 from headrace.retry import Backoff
-from headrace.sources.declared_decoder import Decoding
+from headrace.sources.decoding import Decoder
 from headrace.sources.kinesis.client import KinesisClient, Record, Records, Shard, StreamInfo
 from headrace.sources.kinesis.lanes import LOST_POSITIONS, Checkpoint, Delivered, Lane, iterator_of, ready_shards
 from headrace.sources.kinesis.message import deliver
@@ -56,7 +56,7 @@ class Reading(NamedTuple):
     client: KinesisClient
     table: ProgressTable
     reader: Reader
-    decode: Decoding
+    decode: Decoder
     interval: float
     mark: Callable[[], LogMark | None]
 
@@ -89,13 +89,17 @@ class StreamReader:
         self._run(self._watch(), "watch")
 
     async def remove_old(self, lanes: Mapping[str, Checkpoint]) -> None:
-        """Delete the stored progress of shards that the stream no longer has, and report the ones not finished."""
-        current = {self._reading.reader.lane(shard): shard for shard in self._shards}
-        for name, stored in lanes.items():
-            if name in current:
+        """Delete the stored progress of shards that the stream no longer has, and report the ones not finished.
+
+        Until the retention has passed, the progress stays: a list of shards without this one would be wrong.
+        """
+        current = {self._reading.reader.lane(shard) for shard in self._shards}
+        for name in lanes.keys() - current:
+            stored, shard = lanes[name], name.rpartition("@")[0]
+            is_own = self._reading.reader.lane(shard) == name
+            if is_own and not stored.may_be_lost(_now_ms() - self._info.retention_ms):
                 continue
-            shard = name.rpartition("@")[0]
-            if not stored.is_finished and self._reading.reader.lane(shard) == name:
+            if is_own and not stored.is_finished:
                 self.problems[f"{name} (lost records)"] = (
                     f"The stream has no shard {shard} any more: the retention has deleted its records after position {stored.position}."
                 )
@@ -177,6 +181,9 @@ class StreamReader:
         """List the shards, and begin with each that may."""
         shards = {shard.id: shard for shard in await self._reading.client.shards()}
         self._shards = shards
+        for lane in self.lanes.values():
+            if lane.shard.id not in shards and not lane.is_ended and lane.is_answered:
+                raise StreamEnded(f"The stream has no shard {lane.shard.id} any more: the retention has deleted its records.")
         ready = ready_shards(shards, self._finished, self._begun)
         names = [self._reading.reader.lane(shard.id) for shard in ready]
         items = await asyncio.gather(*(self._reading.table.take_over(name, _now_ms()) for name in names))

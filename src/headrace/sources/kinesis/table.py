@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
-from headrace.errors import UpstreamFenced
+from headrace.errors import HeadraceError, UpstreamFenced
 from headrace.sources.aws.client import Service, open_client
 from headrace.sources.aws.service_errors import code_of
 from headrace.sources.kinesis.client import SERVICE, digest
@@ -67,8 +67,9 @@ class Progress(NamedTuple):
 class ProgressTable:
     """The items of one reader. Errors are `HeadraceError`s."""
 
-    def __init__(self, client: Any, stack: AsyncExitStack, table: str, reader: str) -> None:
+    def __init__(self, client: Any, stack: AsyncExitStack, connection: str, table: str, reader: str) -> None:
         self._client = client
+        self._connection = connection
         self._stack = stack
         self._table = table
         self._reader = reader
@@ -79,7 +80,7 @@ class ProgressTable:
         """Return the items of a reader. It sends nothing yet. Raises `UpstreamError`."""
         async with AsyncExitStack() as stack:
             client = await open_client(TABLE_SERVICE, connection, stack, answer_seconds=ANSWER_SECONDS, max_requests=MAX_REQUESTS)
-            return cls(client, stack.pop_all(), table, reader)
+            return cls(client, stack.pop_all(), connection.id, table, reader)
         raise AssertionError
 
     async def read(self) -> Progress:
@@ -97,7 +98,7 @@ class ProgressTable:
                     **page,
                 )
             except Exception as error:
-                raise described_table("The progress cannot be read", error, self._table) from error
+                raise self._described("The progress cannot be read", error) from error
             items += answer["Items"]
             if "LastEvaluatedKey" not in answer:
                 break
@@ -178,7 +179,7 @@ class ProgressTable:
         try:
             answer = await self._client.get_item(TableName=self._table, Key=self._key(READER), ConsistentRead=True)
         except Exception as error:
-            raise described_table("The progress cannot be read", error, self._table) from error
+            raise self._described("The progress cannot be read", error) from error
         if "Item" not in answer or _number(answer["Item"], "epoch") != self._epoch:
             raise self._fenced()
 
@@ -187,11 +188,18 @@ class ProgressTable:
         try:
             await self._client.delete_item(TableName=self._table, Key=self._key(lane))
         except Exception as error:
-            raise described_table(f"The progress of {lane} cannot be deleted", error, self._table) from error
+            raise self._described(f"The progress of {lane} cannot be deleted", error) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._stack.aclose()
+
+    def _described(self, what: str, error: Exception) -> HeadraceError:
+        """Return the error of Headrace. Its hint names the connection, which may be another one than that of the stream."""
+        failure = described_table(what, error, self._table)
+        if failure.hint is not None and "connection" in failure.hint:
+            failure.hint += f" The connection is {self._connection!r}."
+        return failure
 
     def _fenced(self) -> UpstreamFenced:
         return UpstreamFenced(f"Another reader has taken over {self._reader!r}, or its progress in table {self._table!r} was deleted.")
@@ -215,7 +223,7 @@ class ProgressTable:
         except Exception as error:
             if code_of(error) == CONDITION_FAILED:
                 return None
-            raise described_table(what, error, self._table) from error
+            raise self._described(what, error) from error
         item: Item = answer["Attributes"]
         return item
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.sources.declared_decoder import decoder_of
 from headrace.sources.kinesis.client import KinesisClient
 from headrace.sources.kinesis.lanes import Checkpoint, Lane, iterator_of, ready_shards
 from headrace.sources.kinesis.message import deliver
@@ -40,6 +41,7 @@ async def _read(client: KinesisClient, table: ProgressTable, arguments: KinesisA
     stored = {id: progress.lanes.get(reader.lane(id), Checkpoint()) for id in shards}
     finished = {id for id, checkpoint in stored.items() if checkpoint.is_finished}
     ready = {reader.lane(shard.id): shard for shard in ready_shards(shards, finished, ())}
+    decode = decoder_of(arguments.decode)
     lists: list[list[RawEvent]] = []
     notes = [f"Shard {id} is read once its parents are finished." for id in shards if id not in finished and reader.lane(id) not in ready]
     for name in port.matching_lanes(ready, request):
@@ -54,7 +56,7 @@ async def _read(client: KinesisClient, table: ProgressTable, arguments: KinesisA
             if answer is None:
                 break
             for record in answer.records:
-                messages += [message for message, _ in deliver(lane, record, info.birthmark, arguments.decode)]
+                messages += [message for message, _ in deliver(lane, record, info.birthmark, decode)]
             size = sum(len(message.data) for message in messages)
             iterator = answer.next if answer.behind_ms else None
         lists.append(messages[: request.limit])
