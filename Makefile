@@ -179,6 +179,7 @@ lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(EXTRAS) -c requirements/dev.lock -o requirements/run.lock
 	@$(COMPILE) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
 	@$(COMPILE) requirements/java.in -o requirements/java.lock
+	@$(COMPILE) requirements/moto.in -o requirements/moto.lock
 
 clean: ## remove the output of the demo, the tests and the docs
 	@rm -rf headrace-demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

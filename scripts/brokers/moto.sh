@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# moto's server from PyPI, in an environment of its own: Kinesis and DynamoDB with the protocols of AWS. All data is in memory.
+# moto's server from PyPI, in an environment of its own with the versions of requirements/moto.lock: Kinesis and DynamoDB with the protocols of AWS. All data is in memory.
 # moto/server.py changes its shards where they do not behave as those of Kinesis.
 source "$(dirname "$0")/common.sh"
-MOTO_VERSION=${MOTO_VERSION:-5.2.5}
+LOCK=$HERE/../../requirements/moto.lock
+MOTO_VERSION=$(sed -n 's/^moto==\([0-9.]*\).*/\1/p' "$LOCK")
 
 setup() {
   local folder; folder=$(install_folder "moto-$MOTO_VERSION")
   [ -x "$folder/bin/moto_server" ] && return
   rm -rf "$folder"
   if ! { python3 -m venv "$folder" &&
-    nice "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "moto[server,kinesis,dynamodb]==$MOTO_VERSION"; }; then
+    nice "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$LOCK"; }; then
     rm -rf "$folder"
     return 1
   fi
