@@ -14,7 +14,7 @@ from support.sources.kinesis import KinesisStream
 from support.sources.kit import PATIENCE
 from support.sources.reading import numbers, numbers_of, until, until_in_thread
 
-pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
 
 SHARD = "shardId-000000000000"
 HOUR_MS = 3_600_000

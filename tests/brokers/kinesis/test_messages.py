@@ -13,7 +13,7 @@ from support.sources.kinesis import KinesisStream, MakeStream
 from support.sources.kit import PATIENCE
 from support.sources.reading import items_of, numbers, numbers_of, until_in_thread
 
-pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
 
 
 def field(number: int, data: bytes) -> bytes:

@@ -16,7 +16,7 @@ from support.sources.kinesis import MAX_HASH, KinesisStream
 from support.sources.kit import PATIENCE
 from support.sources.reading import numbers
 
-pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
 
 
 async def peeked(stream: KinesisStream, limit: int = 10, lane: str | None = None, **arguments: Any) -> Peek:

@@ -11,7 +11,7 @@ from support.sources.kinesis import MAX_HASH, KinesisStream, MakeStream
 from support.sources.kit import PATIENCE
 from support.sources.reading import items_of, numbers, numbers_of, until_in_thread
 
-pytestmark = [pytest.mark.brokers, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
 
 FIRST = "shardId-000000000000"
 LOW, HIGH = 0, MAX_HASH - 1
