@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headrace.errors import UpstreamError
+from headrace.sources import start
 
-Start: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
+Start: TypeAlias = start.Start | Mapping[str, Mapping[int, int]]
 """Offsets are by topic and partition. A partition without one begins at the earliest message."""
 
 EXAMPLE: Final = 'Use "earliest", "latest", a datetime with a time zone, or offsets such as {"orders": {0: 1200, 1: 950}}.'
@@ -19,33 +19,14 @@ def parse_start(value: Any) -> Start:
     """Return the start that a project declares, or that `serialize_start` has serialised. Raises `UpstreamError`."""
     if isinstance(value, Mapping):
         return _offsets(value)
-    if isinstance(value, str) and value not in ("earliest", "latest"):
-        value = _time(value)
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise UpstreamError(f"Invalid start {value.isoformat()}: it has no time zone.", hint="Add one: datetime(…, tzinfo=UTC).")
-        return value
-    if value == "earliest":
-        return "earliest"
-    if value == "latest":
-        return "latest"
-    raise UpstreamError(f"Invalid start {value!r}.", hint=EXAMPLE)
+    return start.parse_start(value, EXAMPLE)
 
 
-def serialize_start(start: Start) -> Any:
+def serialize_start(value: Start) -> Any:
     """Return the start as plain JSON."""
-    if isinstance(start, datetime):
-        return start.isoformat()
-    if isinstance(start, str):
-        return start
-    return {topic: {str(number): offset for number, offset in offsets.items()} for topic, offsets in start.items()}
-
-
-def _time(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise UpstreamError(f"Invalid start {text!r}.", hint=EXAMPLE) from None
+    if isinstance(value, Mapping):
+        return {topic: {str(number): offset for number, offset in offsets.items()} for topic, offsets in value.items()}
+    return start.serialize_start(value)
 
 
 def _offsets(value: Mapping[Any, Any]) -> Mapping[str, Mapping[int, int]]:

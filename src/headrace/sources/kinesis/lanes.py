@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.sources.kinesis.client import KinesisClient, Shard
+from headrace.sources.start import Start
 
 LOST_POSITIONS: Final = 1_000_000_000
 """The positions that stand for an unknown number of lost records: more than a stream holds without an answer."""
@@ -155,6 +156,13 @@ class Lane:
         if checkpoint.position != self._read.position or self._floor is not None:
             return checkpoint
         return checkpoint._replace(known_ms=max(checkpoint.known_ms, self.known_ms), is_finished=self.is_ended)
+
+
+def start_ms(start: Start, now_ms: int) -> int | None:
+    """Return the arrival time from which shards are read, in milliseconds since 1970, or None for their first record."""
+    if start == "earliest":
+        return None
+    return now_ms if start == "latest" else int(start.timestamp() * 1_000)
 
 
 async def iterator_of(client: KinesisClient, lane: Lane, start_ms: int | None, horizon_ms: int) -> str:

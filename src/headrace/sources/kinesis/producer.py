@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,14 +10,14 @@ import structlog
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.declared_decoder import Decoding, decoder_of
-from headrace.sources.group_commit import GroupCommit
 from headrace.sources.kinesis.client import KinesisClient, StreamInfo
-from headrace.sources.kinesis.lanes import Delivered, Lane
+from headrace.sources.kinesis.lanes import Delivered, Lane, start_ms
 from headrace.sources.kinesis.message import decode_message_again
 from headrace.sources.kinesis.reader import Reading, StreamReader
-from headrace.sources.kinesis.start import Start, start_ms
 from headrace.sources.kinesis.table import Progress, ProgressTable
+from headrace.sources.lane_commits import LaneCommits
 from headrace.sources.progress_note import newest_marks
+from headrace.sources.start import Start
 from headrace.triggers.raw_event import Message
 from headrace.triggers.secrets import aget_connection
 from headrace.triggers.stream_log import LogMark
@@ -58,7 +57,7 @@ class KinesisProducer(SharedStreamProducer):
         self._client: KinesisClient | None = None
         self._table: ProgressTable | None = None
         self._reader: StreamReader | None = None
-        self._advances: GroupCommit[Sequence[AdvanceItem], HeadraceError | None] = GroupCommit(self._commit)
+        self._advances = LaneCommits(self._commit)
 
     async def open_stream(self) -> AsyncIterator[tuple[Message, Delivered]]:
         """Take the progress over and yield the records of the stream without end.
@@ -134,9 +133,7 @@ class KinesisProducer(SharedStreamProducer):
             StreamError: The table does not answer, or takes fewer requests now.
             UpstreamError: The user may not write to the table.
         """
-        error = await self._advances.submit(batch)
-        if error is not None:
-            raise error
+        await self._advances.submit(batch)
 
     def get_advance_lane(self, broker_payload: Delivered) -> Hashable:
         """Return the shard, with a checksum of the time at which the stream was created."""
@@ -182,15 +179,7 @@ class KinesisProducer(SharedStreamProducer):
     def _lane(self, lane: Hashable) -> Lane | None:
         return None if self._reader is None else self._reader.lanes.get(str(lane))
 
-    async def _commit(self, batches: list[Sequence[AdvanceItem]]) -> list[HeadraceError | None]:
-        lanes: dict[str, list[AdvanceItem]] = {}
-        for batch in batches:
-            lanes.setdefault(batch[0].broker_payload.lane.name, []).extend(batch)
-        results = await asyncio.gather(*(self._commit_lane(items) for items in lanes.values()))
-        errors = dict(zip(lanes, results, strict=True))
-        return [errors[batch[0].broker_payload.lane.name] for batch in batches]
-
-    async def _commit_lane(self, items: Sequence[AdvanceItem]) -> HeadraceError | None:
+    async def _commit(self, items: Sequence[AdvanceItem]) -> HeadraceError | None:
         reader, lane = self._reader, items[0].broker_payload.lane
         if reader is None:
             return StreamError("The reading of Kinesis has not begun.")

@@ -9,7 +9,7 @@ from headrace.errors import UpstreamError
 from headrace.sources.arguments import check_seconds, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.kinesis.producer import KinesisArguments, KinesisProducer
-from headrace.sources.kinesis.start import Start, parse_start, serialize_start
+from headrace.sources.start import Start, parse_start, serialize_start
 
 MAX_STREAM_CHARS: Final = 128
 MAX_GROUP_CHARS: Final = 128
@@ -17,6 +17,7 @@ MIN_TABLE_CHARS: Final = 3
 MAX_TABLE_CHARS: Final = 255
 MIN_INTERVAL_SECONDS: Final = 0.2
 MAX_INTERVAL_SECONDS: Final = 60.0
+START_EXAMPLE: Final = 'Use "earliest", "latest", or a datetime with a time zone.'
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]+")
 
 
@@ -61,7 +62,7 @@ class Kinesis(DecodingUpstream):
             connection,
             _name("table", table, MIN_TABLE_CHARS, MAX_TABLE_CHARS),
             self._table_connection or connection,
-            parse_start(start),
+            parse_start(start, START_EXAMPLE),
             decoding,
             check_seconds("interval", interval, MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import structlog
 from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamError, UpstreamFenced
 from headrace.sources.declared_decoder import Decoding
-from headrace.sources.group_commit import GroupCommit
+from headrace.sources.lane_commits import LaneCommits
 from headrace.sources.nats.client import ACK, NatsClient
 from headrace.sources.nats.consumers import Consumers, Description, look_at_stream
 from headrace.sources.nats.lanes import Delivered, Lane
@@ -45,7 +44,7 @@ class NatsProducer(SharedStreamProducer):
         self._client: NatsClient | None = None
         self._reader: Reader | None = None
         self._lanes: dict[str, Lane] = {}
-        self._advances: GroupCommit[Sequence[AdvanceItem], HeadraceError | None] = GroupCommit(self._acknowledge)
+        self._advances = LaneCommits(self._acknowledge)
 
     async def open_stream(self) -> AsyncIterator[tuple[Message, Delivered]]:
         """Take over the consumers and yield the messages of the stream without end.
@@ -103,9 +102,7 @@ class NatsProducer(SharedStreamProducer):
             StreamError: The server does not answer.
             UpstreamError: The user may not acknowledge messages.
         """
-        error = await self._advances.submit(batch)
-        if error is not None:
-            raise error
+        await self._advances.submit(batch)
 
     def get_advance_lane(self, broker_payload: Delivered) -> Hashable:
         """Return the subject filter, with a checksum of the time at which the stream was created."""
@@ -147,15 +144,7 @@ class NatsProducer(SharedStreamProducer):
             if self._client is not None:
                 await self._client.aclose()
 
-    async def _acknowledge(self, batches: list[Sequence[AdvanceItem]]) -> list[HeadraceError | None]:
-        lanes: dict[str, list[AdvanceItem]] = {}
-        for batch in batches:
-            lanes.setdefault(batch[0].broker_payload.lane.name, []).extend(batch)
-        results = await asyncio.gather(*(self._acknowledge_lane(items) for items in lanes.values()))
-        errors = dict(zip(lanes, results, strict=True))
-        return [errors[batch[0].broker_payload.lane.name] for batch in batches]
-
-    async def _acknowledge_lane(self, items: Sequence[AdvanceItem]) -> HeadraceError | None:
+    async def _acknowledge(self, items: Sequence[AdvanceItem]) -> HeadraceError | None:
         client, reader, lane = self._client, self._reader, items[0].broker_payload.lane
         if client is None or reader is None:
             return StreamError("The reading of NATS has not begun.")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from headrace.sources.declared_decoder import decoder_of
 from headrace.sources.kinesis.client import KinesisClient
-from headrace.sources.kinesis.lanes import Checkpoint, Lane, iterator_of, ready_shards
+from headrace.sources.kinesis.lanes import Checkpoint, Lane, iterator_of, ready_shards, start_ms
 from headrace.sources.kinesis.message import deliver
 from headrace.sources.kinesis.producer import KinesisArguments
-from headrace.sources.kinesis.start import start_ms
 from headrace.sources.kinesis.table import ProgressTable, Reader
 from headrace.sources.kinesis.upstream import Kinesis
 from headrace.sources.peeks import peek as port

@@ -7,7 +7,7 @@ import pytest
 
 from headrace import Kinesis
 from headrace.errors import UpstreamError
-from headrace.sources.kinesis.start import start_ms
+from headrace.sources.kinesis.lanes import start_ms
 from headrace.triggers.upstream import load_upstream
 
 TIME = datetime(2026, 11, 28, 1, 2, 3, tzinfo=UTC)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from headrace.errors import UpstreamError
+from headrace.sources import start
 
-Start: TypeAlias = Literal["earliest", "latest"] | int | datetime
+Start: TypeAlias = start.Start | int
 
 EXAMPLE: Final = 'Use "earliest", "latest", the offset of a message, or a datetime with a time zone.'
 MAX_OFFSET: Final = 2**63 - 1
@@ -17,28 +17,18 @@ NO_OFFSET: Final = -1
 
 def parse_start(value: Any) -> Start:
     """Return the start that a project declares, or that `serialize_start` has serialised. Raises `UpstreamError`."""
-    if value in ("earliest", "latest"):
-        return "earliest" if value == "earliest" else "latest"
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_OFFSET:
         return value
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        time = None
-    if not isinstance(time, datetime):
-        raise UpstreamError(f"Invalid start {value!r}.", hint=EXAMPLE)
-    if time.tzinfo is None:
-        raise UpstreamError(f"Invalid start {time.isoformat()}: it has no time zone.", hint="Add one: datetime(…, tzinfo=UTC).")
-    return time
+    return start.parse_start(value, EXAMPLE)
 
 
-def serialize_start(start: Start) -> str | int:
+def serialize_start(value: Start) -> str | int:
     """Return the start as plain JSON."""
-    return start.isoformat() if isinstance(start, datetime) else start
+    return value if isinstance(value, int) else start.serialize_start(value)
 
 
-def offset_argument(offset: int | None, start: Start) -> str | int | datetime:
-    """Return the argument `x-stream-offset` of a consumer that reads after `offset`, or from the start on if that is None."""
+def offset_argument(offset: int | None, begin: Start) -> str | int | datetime:
+    """Return the argument `x-stream-offset` of a consumer that reads after `offset`, or from `begin` on if that is None."""
     if offset is not None:
         return "first" if offset == NO_OFFSET else offset + 1
-    return "first" if start == "earliest" else "next" if start == "latest" else start
+    return "first" if begin == "earliest" else "next" if begin == "latest" else begin
