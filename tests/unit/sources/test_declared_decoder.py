@@ -16,6 +16,7 @@ from headrace.sources.declared_decoder import check_decoding, decoder_of, is_fun
 from headrace.sources.decoding import DECODERS, decode_or_reason
 from headrace.sources.kafka.upstream import Kafka
 from headrace.sources.kinesis.upstream import Kinesis
+from headrace.sources.mqtt.upstream import Mqtt
 from headrace.sources.nats.upstream import Nats
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.sources.pubsub.upstream import PubSub
@@ -156,6 +157,7 @@ UPSTREAMS = [
     lambda decode: Kafka("orders", group="shop", decode=decode),
     lambda decode: Kinesis("orders", group="shop", decode=decode),
     lambda decode: Nats(stream="orders", durable="shop", decode=decode),
+    lambda decode: Mqtt("orders", client_id="shop", decode=decode),
     lambda decode: RabbitMQ("orders", decode=decode),
     lambda decode: RedisStreams("orders", group="shop", payload="data", decode=decode),
     lambda decode: PubSub("orders", decode=decode),

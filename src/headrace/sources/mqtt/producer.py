@@ -13,7 +13,7 @@ from headrace.core.ledger.outcome import AdvanceItem
 from headrace.errors import HeadraceError, StreamEnded, StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.cancellation import check_cancelled
 from headrace.sources.declared_decoder import Decoding, decoder_of
-from headrace.sources.decoding import decode_again
+from headrace.sources.decoding import Decoder, decode_again
 from headrace.sources.mqtt.client import MqttClient, Session
 from headrace.sources.mqtt.message import raw_event
 from headrace.sources.mqtt.settings import address_of
@@ -53,7 +53,6 @@ class MqttProducer(SharedStreamProducer):
         self._matches = topic_matcher(subscription.topics)
         self._client: MqttClient | None = None
         self._window = Window()
-        self._decode = decoder_of(subscription.decode)
         self._arrivals: deque[tuple[Message, Delivery]] = deque()
         self._arrived = asyncio.Event()
         self._failure: HeadraceError | None = None
@@ -87,7 +86,8 @@ class MqttProducer(SharedStreamProducer):
     async def _open(self) -> MqttClient:
         arguments = self._subscription
         address = address_of(await aget_connection(arguments.connection))
-        client = self._client = MqttClient(lambda message: self._receive(client, message), self._fail)
+        decode = decoder_of(arguments.decode)
+        client = self._client = MqttClient(lambda message: self._receive(client, decode, message), self._fail)
         session = await client.open(
             address, arguments.client_id, expiry=arguments.session_expiry, receive_maximum=arguments.receive_maximum
         )
@@ -117,7 +117,7 @@ class MqttProducer(SharedStreamProducer):
             log.warning("session of mqtt ends early", client_id=arguments.client_id, seconds=session.expiry)
             self._problems[SESSION] = f"The server keeps a session for {session.expiry:,} s only, not for {arguments.session_expiry:,} s."
 
-    def _receive(self, client: MqttClient, message: Any) -> None:
+    def _receive(self, client: MqttClient, decode: Decoder, message: Any) -> None:
         """Take a message from the client."""
         delivery = self._window.receive(message.mid if message.qos else None)
         try:
@@ -134,7 +134,7 @@ class MqttProducer(SharedStreamProducer):
                 self._report(
                     "qos", f"Messages arrive with QoS 0, such as those of topic {topic!r}. They are lost while no reader is connected."
                 )
-            self._arrivals.append((raw_event(message, topic, self._subscription.client_id, self._decode), delivery))
+            self._arrivals.append((raw_event(message, topic, self._subscription.client_id, decode), delivery))
             self._arrived.set()
             if len(self._arrivals) > self._subscription.receive_maximum:  # with QoS 0, or of a server that ignores the limit
                 client.pause()
