@@ -27,6 +27,7 @@ from headrace.triggerer.builtin_upstream import is_builtin_stream
 from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
 from headrace.triggers.upstream import Upstream, load_upstream
 from headrace.triggers.watch import WatchTrigger
+from headrace.wire.status.upstreams import KINDS
 
 
 class SilentError(Exception):
@@ -182,3 +183,8 @@ def test_any_text_is_a_decoding_or_refused(text: str) -> None:
     except UpstreamError:
         assert text not in DECODERS
         assert not is_function(text)
+
+
+@pytest.mark.parametrize("make", UPSTREAMS)
+def test_the_kind_of_each_upstream_is_known_to_the_status(make: Any) -> None:
+    assert make("text").stream_key().partition(":")[0] in KINDS

@@ -13,6 +13,7 @@ KINDS: Final = frozenset(
         "kafka",
         "kinesis",
         "memory",
+        "mqtt",
         "nats",
         "objects",
         "postgres",
