@@ -344,7 +344,8 @@ class Killing:
         process = self._running()
         chance = random.Random(f"{self._seed}/{len(self.kills)}")
         least = min(self.phases[phase] for phase in PHASES)
-        wanted = chance.choice([phase for phase in PHASES if self.phases[phase] == least])
+        rarest = [phase for phase in PHASES if self.phases[phase] == least]
+        wanted = "in" if "in" in rarest else chance.choice(rarest)  # the shortest phase first: it needs the most batches to be hit
         # The other half would finish what is nearly done, and a power cut spares neither.
         victim = chance.choice(VICTIMS) if wanted == "before" and self._volume is None else "all"
         first = self._ledger.batch() + chance.randint(0, 2)
@@ -352,16 +353,19 @@ class Killing:
         family = Family(process.popen.pid)
         # The driver would leave a phase before reads from a bucket or a catalog show it.
         reads_are_slow = not isinstance(self._tables, Path) or iceberg_rest.is_configured()
+        longest = 0.002 if wanted == "in" else 0.02  # seconds for which it runs between two looks: the others are longer
+        is_first_over = False
         while True:
             self._check(process, deadline)
-            if self._ledger.batch() >= first and (reads_are_slow or self._ledger.phase() == wanted):
+            is_first_over = is_first_over or self._ledger.batch() >= first
+            if is_first_over and (reads_are_slow or self._ledger.phase() == wanted):
                 family.send(signal.SIGSTOP)
                 if self._ledger.phase() == wanted:
                     break
                 family.send(signal.SIGCONT)
             if over():
                 return False
-            time.sleep(chance.uniform(0.0005, 0.02) if reads_are_slow else 0.0005)
+            time.sleep(chance.uniform(0.0005, longest) if reads_are_slow else 0.0005)
         self.kills.append(Kill(victim, self._ledger.batch(), wanted))
         self._book.write_bytes(msgspec.json.encode(self.kills))
         family.end(victim)
