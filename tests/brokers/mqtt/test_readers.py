@@ -79,7 +79,7 @@ async def test_a_message_that_has_failed_is_delivered_again_with_all_later_ones(
         items = await stream.take(10)
         await stream.producer.advance(items_of(items[:6], failed=[3]))
         await stream.producer.advance(items_of(items[6:]))
-        with pytest.raises(StreamError, match="A message was not answered"):
+        with pytest.raises(StreamError, match="a message was not answered"):
             await stream.take(1)
     async with reading(session.producer()) as stream:
         again = await stream.take(7)
@@ -138,8 +138,8 @@ async def test_more_messages_with_qos_0_than_are_taken_pause_the_reading_and_an_
         session.send(numbers(0, 1))
         first = await anext(stream)
         await asyncio.to_thread(session.send, numbers(1, 2_000), qos=0)
-        await asyncio.sleep(0.2)
-        assert len(producer._arrivals) < 1_000
+        await until(lambda: producer._client is not None and producer._client._is_paused)
+        assert len(producer._arrivals) == 11
         await producer.advance(items_of([first]))
         assert numbers_of([await anext(stream) for _ in range(1_999)]) == list(range(1, 2_000))
     await producer.aclose()

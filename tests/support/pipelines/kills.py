@@ -353,7 +353,7 @@ class Killing:
         family = Family(process.popen.pid)
         # The driver would leave a phase before reads from a bucket or a catalog show it.
         reads_are_slow = not isinstance(self._tables, Path) or iceberg_rest.is_configured()
-        longest = 0.002 if wanted == "in" else 0.02  # seconds for which it runs between two looks: the others are longer
+        longest = 0.002 if wanted == "in" else 0.02  # seconds between two looks: "in" is the shortest phase
         is_first_over = False
         while True:
             self._check(process, deadline)

@@ -25,6 +25,8 @@ SEND_SECONDS: Final = 30.0
 """Time limit of one call, in which the connection is opened and all copies are confirmed."""
 MAX_TEXT_BYTES: Final = 65_535
 """Bytes of the name or the value of a user property."""
+MAX_VALUE_BYTES: Final = MAX_TEXT_BYTES // 4 * 3
+"""Bytes of the value of a header, which may be in base64."""
 PACKET_OVERHEAD_BYTES: Final = 64
 """Bytes of a packet beside its topic, payload and user properties, at most."""
 PROPERTY_OVERHEAD_BYTES: Final = 5
@@ -97,8 +99,8 @@ def _user_properties(copy: DeadLetterCopy, decode: str | None) -> list[tuple[str
     """Return the headers of a copy. Attributes of a CloudEvent have the names that its sender gave them."""
     pairs = copied_headers(copy, decode, has_key=False)
     prefix = ATTRIBUTE_PREFIX if any(name == ATTRIBUTE_PREFIX + SPEC_VERSION for name, _ in pairs) else ""
-    texts = text_headers([(name.removeprefix(prefix), value) for name, value in pairs], _is_valid)
-    return [(name, text) for name, text in texts.items() if _is_valid(name) and len(text.encode()) <= MAX_TEXT_BYTES]
+    named = [(name.removeprefix(prefix), value) for name, value in pairs if len(value) <= MAX_VALUE_BYTES]
+    return [*text_headers([(name, value) for name, value in named if _is_valid(name)], _is_valid).items()]
 
 
 def _is_valid(text: str) -> bool:

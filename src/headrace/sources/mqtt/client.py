@@ -57,11 +57,10 @@ class MqttClient:
         self._on_message = on_message
         self._on_end = on_end
         self._client: Any = None
-        self._expiry = 0
         self._loop = asyncio.get_running_loop()
         self._connecting: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
-        self._session: asyncio.Future[Session] = self._loop.create_future()
+        self._session: asyncio.Future[tuple[bool, Any]] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Sequence[Any]]] = {}
         self._received = 0
         self._unused_filter = f"headrace/confirm/{token_hex(8)}"
@@ -79,7 +78,6 @@ class MqttClient:
             UpstreamError: The client library is missing, or the server refuses the credentials, the client_id or the certificate.
             StreamError: The server does not answer.
         """
-        self._expiry = expiry
         client = await asyncio.to_thread(new_client, address, client_id)
         self._client = client
         from paho.mqtt.packettypes import PacketTypes
@@ -99,9 +97,10 @@ class MqttClient:
             # A thread cannot be cancelled: `aclose` waits for it.
             await asyncio.shield(self._connecting)
             self._drive()
-            return await self._answer_of(self._session)
+            is_present, accepted = await self._answer_of(self._session)
         except Exception as error:
             raise described(UNREACHABLE, error) from None
+        return Session(accepted, expiry, is_present=is_present)
 
     async def subscribe(self, filters: Sequence[str]) -> None:
         """Subscribe to topics with QoS 1. A new subscription gets the retained messages of its topics.
@@ -255,7 +254,7 @@ class MqttClient:
         if reason.is_failure:
             self._session.set_exception(rejected(UNREACHABLE, reason, properties))
         else:
-            self._session.set_result(Session(properties, self._expiry, is_present=bool(flags.session_present)))
+            self._session.set_result((bool(flags.session_present), properties))
 
     def _disconnected(self, _client: Any, _userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if flags.is_disconnect_packet_from_server:

@@ -161,7 +161,7 @@ class MqttProducer(SharedStreamProducer):
         if client is None or isinstance(self._failure, UpstreamFenced):
             raise self._failure or StreamError("The reading of MQTT has not begun.")
         if any(item.outcome.failed for item in batch) and self._redelivery is None:
-            error = StreamError(f"A message was not answered: it is delivered again, {FAILED_SECONDS:g} s later.")
+            error = StreamError(f"The stream opens again: a message was not answered {FAILED_SECONDS:g} s ago, and is delivered again.")
             self._redelivery = asyncio.get_running_loop().call_later(FAILED_SECONDS, self._fail, error)
         packets = self._window.finish(item.broker_payload for item in batch if not item.outcome.failed)
         if not packets and self._is_confirmed:

@@ -18,7 +18,6 @@ REJECTED: Final[Mapping[int, str]] = {
     138: "The server has banned this client. Ask its operator.",
     143: "Correct the topic filter: the server does not allow it.",
     144: "Correct the topic: the server does not allow it.",
-    154: "The server supports no retained messages.",
     155: "Use a server that supports QoS 1.",
     158: "The server supports no shared subscriptions: name topics without $share.",
     162: "The server supports no wildcards: name each topic.",
