@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 from fastapi import FastAPI
 
@@ -37,10 +38,23 @@ from headrace.api.middleware.version import VersionCheck
 from headrace.api.routing import check_complete
 from headrace.logs.read_tokens import ReadTokens
 from headrace.store import Store
+from headrace.store.control.balancing import UnassignedTriggers
 from headrace.wire.base import API_VERSION, MAX_BODY_BYTES
 from headrace.wire.calls.admin import ADMIN_CALLS
 from headrace.wire.calls.execution import EXECUTION_CALLS
 from headrace.wire.status.alerts import Alert
+
+ADMIN_ROUTERS: Final = (
+    headrace.api.admin.status.router,
+    headrace.api.admin.scope_audit.router,
+    headrace.api.admin.scopes.router,
+    headrace.api.admin.dead_letters.router,
+    headrace.api.admin.triggerers.router,
+    headrace.api.admin.task_runs.router,
+    headrace.api.admin.logs.router,
+    headrace.api.admin.secrets.router,
+    headrace.api.admin.webhooks.router,
+)
 
 
 def create_app(
@@ -75,29 +89,20 @@ def create_app(
     app.state.dispatcher = dispatcher
     app.state.store = store
     app.state.live = live = LiveStatus(store, local_alerts=local_alerts)
+    app.state.unassigned = UnassignedTriggers()
+    app.state.logs = headrace.api.admin.logs.Logs(LogLocator(store, logs, socket.gethostname()), ReadTokens(key), live)
     app.state.tokens = tokens
     problems.install(app)
     app.router.routes.append(IngestRoute())
     openapi.install(app)
     for router in ROUTERS:
         app.include_router(router, include_in_schema=False)
-    admin = [
-        headrace.api.admin.status.router_for(store, live),
-        headrace.api.admin.scope_audit.router,
-        headrace.api.admin.scopes.router,
-        headrace.api.admin.dead_letters.router_for(store),
-        headrace.api.admin.triggerers.router_for(store),
-        headrace.api.admin.task_runs.router_for(store),
-        headrace.api.admin.logs.router_for(LogLocator(store, logs, socket.gethostname()), ReadTokens(key), live),
-        headrace.api.admin.secrets.router,
-        headrace.api.admin.webhooks.router,
-    ]
-    for router in admin:
+    for router in ADMIN_ROUTERS:
         app.include_router(router)
     check_complete(ROUTERS, EXECUTION_CALLS)
-    check_complete(admin, ADMIN_CALLS)
+    check_complete(ADMIN_ROUTERS, ADMIN_CALLS)
     app.include_router(headrace.api.auth.login.router)
-    app.include_router(headrace.api.ui.router_for(store))
+    app.include_router(headrace.api.ui.router)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(AccessControl, tokens=app.state.tokens, exposure=exposure or NetworkExposure())
     app.add_middleware(VersionCheck)

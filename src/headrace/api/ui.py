@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
@@ -9,7 +10,6 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from headrace.api.http.problems import Refusal
-from headrace.store import Store
 
 POLICY = "; ".join(
     [
@@ -51,25 +51,26 @@ class Asset(NamedTuple):
     tag: str
 
 
-def router_for(store: Store) -> APIRouter:
-    """Return the routes of the pages. The pages read the admin API, so these routes do not read `store`."""
-    del store
-    router = APIRouter(include_in_schema=False)
-    known = {name: _asset(name, kind) for name, kind in KINDS.items()}
+router = APIRouter(include_in_schema=False)
 
-    @router.get("/")
-    async def page(request: Request) -> Response:
-        """Return the status page."""
-        return _answer(request, known[PAGE])
 
-    @router.get("/static/{name}")
-    async def static(request: Request, name: str) -> Response:
-        """Return one file of the page."""
-        if name not in known:
-            raise Refusal(404, "not-found", f"The page has no file {name}.")
-        return _answer(request, known[name])
+@router.get("/")
+async def page(request: Request) -> Response:
+    """Return the status page."""
+    return _answer(request, _assets()[PAGE])
 
-    return router
+
+@router.get("/static/{name}")
+async def static(request: Request, name: str) -> Response:
+    """Return one file of the page."""
+    if name not in KINDS:
+        raise Refusal(404, "not-found", f"The page has no file {name}.")
+    return _answer(request, _assets()[name])
+
+
+@cache
+def _assets() -> dict[str, Asset]:
+    return {name: _asset(name, kind) for name, kind in KINDS.items()}
 
 
 def _asset(name: str, kind: str) -> Asset:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Annotated, Any
 
 import httpx
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from headrace.api.admin.live_status import LiveStatus
@@ -33,10 +33,11 @@ Job = Annotated[int | None, Query(ge=1, le=2**62, description="The log of this j
 Follow = Annotated[bool, Query(description="Go on as the log grows.")]
 
 
-class _Logs:
-    """Serves logs of this host and of others."""
+class Logs:
+    """Serves the logs that `locator` finds, of this host and of others."""
 
-    def __init__(self, passes: ReadTokens, live: LiveStatus) -> None:
+    def __init__(self, locator: LogLocator, passes: ReadTokens, live: LiveStatus) -> None:
+        self.locator = locator
         self._passes = passes
         self._live = live
         self._followers = 0
@@ -142,25 +143,26 @@ class _FinalWait:
         return self._since is not None and now - self._since > _FINAL_WAIT_SECONDS
 
 
-def router_for(finder: LogLocator, passes: ReadTokens, live: LiveStatus) -> APIRouter:
-    """Return the routes of the logs that `finder` finds."""
-    router = APIRouter(tags=["admin"])
-    logs = _Logs(passes, live)
+async def _logs(request: Request) -> Logs:
+    """Return the logs of the app."""
+    logs: Logs = request.app.state.logs
+    return logs
 
-    @route(router, calls.GET_TRIGGER_LOG, response_class=StreamingResponse)
-    async def trigger_log(
-        called: str,
-        job: Job = None,
-        after: After = None,
-        last: Last = None,
-        follow: Follow = False,
-    ) -> Response:
-        """Return the log of a trigger, by name or id, as JSON lines: of a job, or else of the last job that ran it."""
-        return await logs.send(await asyncio.to_thread(finder.trigger, called, job), LogQuery(after, last, follow))
 
-    @route(router, calls.GET_RUN_LOG, response_class=StreamingResponse)
-    async def run_log(called: str, after: After = None, last: Last = None, follow: Follow = False) -> Response:
-        """Return the log of a task run, by its id or the start of it, as JSON lines."""
-        return await logs.send(await asyncio.to_thread(finder.run, called), LogQuery(after, last, follow))
+LogsOf = Annotated[Logs, Depends(_logs)]
 
-    return router
+router = APIRouter(tags=["admin"])
+
+
+@route(router, calls.GET_TRIGGER_LOG, response_class=StreamingResponse)
+async def trigger_log(
+    called: str, logs: LogsOf, job: Job = None, after: After = None, last: Last = None, follow: Follow = False
+) -> Response:
+    """Return the log of a trigger, by name or id, as JSON lines: of a job, or else of the last job that ran it."""
+    return await logs.send(await asyncio.to_thread(logs.locator.trigger, called, job), LogQuery(after, last, follow))
+
+
+@route(router, calls.GET_RUN_LOG, response_class=StreamingResponse)
+async def run_log(called: str, logs: LogsOf, after: After = None, last: Last = None, follow: Follow = False) -> Response:
+    """Return the log of a task run, by its id or the start of it, as JSON lines."""
+    return await logs.send(await asyncio.to_thread(logs.locator.run, called), LogQuery(after, last, follow))
