@@ -23,7 +23,7 @@ from headrace.sources.rabbitmq.settlement import Answer, Settle, Settlement
 TAKEOVER_SECONDS: Final = 3.0
 """For how long the consumer of an earlier opening may still be there. The server removes it after its connection has ended."""
 RETRY_SECONDS: Final = 0.1
-OPEN_SECONDS: Final = 10.0
+OPEN_SECONDS: Final = 20.0
 """For one request. After a restart, a quorum queue without a leader may leave one without an answer."""
 IN_USE_HINT: Final = "End the other reader, or give this one a queue of its own, bound to the same exchange."
 
