@@ -108,7 +108,7 @@ def test_tables_in_a_bucket_are_exact_after_the_driver_of_standalone_is_killed(t
 def answers(port: int) -> bool:
     """Return whether the api answers."""
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).is_success
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False, verify=False).is_success
     except httpx.TransportError:
         return False
 

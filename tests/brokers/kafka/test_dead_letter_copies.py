@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from support.processes.deployment import Deployment, until
@@ -109,7 +108,7 @@ def test_a_copy_that_the_topic_never_takes_is_marked_and_the_next_are_copied(dep
     (id,) = deployment.rows("SELECT id FROM dead_letters WHERE not_copied IS NOT NULL")[0]
     assert "Message size too large" in deployment.cli("dead-letters", "show", id).stdout
     metric = 'headrace_stream_dead_letter_copies_rejected_total{stream="kafka:'
-    until(lambda: metric in httpx.get(f"{deployment.url}/metrics", trust_env=False).text, "the present reader has reported")
+    until(lambda: metric in deployment.metrics(), "the present reader has reported")
 
 
 def test_a_broker_that_is_killed_gets_all_copies_later(deployment: Deployment, make_topic: MakeTopic, own_server: KafkaServer) -> None:

@@ -21,6 +21,12 @@ SECRET = "whsec_c2VjcmV0cyBvZiB0ZXN0cyBhcmUgbG9uZyBlbm91Z2g="
 PAID = '{"status": ["paid"]}'
 
 
+@pytest.fixture(autouse=True)
+def _no_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a page the time of a busy machine: it ends after MAX_TESTED_SECONDS, with the events that it has."""
+    monkeypatch.setattr(payloads, "MAX_TESTED_SECONDS", 300.0)
+
+
 @pytest.fixture(params=DATABASES)
 def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
     with serving(tmp_path, kind=request.param) as running:

@@ -20,7 +20,7 @@ class Apicurio(BrokerServer):
 
     def __init__(self) -> None:
         super().__init__("apicurio")
-        self._client = httpx.Client(base_url=f"http://{self.address}{PATH}", timeout=60, trust_env=False)
+        self._client = httpx.Client(base_url=f"http://{self.address}{PATH}", timeout=60, trust_env=False, verify=False)
 
     @property
     def url(self) -> str:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from select import select
@@ -26,12 +27,24 @@ class CommandResult(NamedTuple):
 
 def headrace(*arguments: str, cwd: Path, text: str | bytes = "", **environment: str) -> CommandResult:
     """Run `headrace` with these arguments and with `text` as its standard input. It has no other variables that begin with HEADRACE_."""
+    return run_command(arguments, cwd, environment, text)
+
+
+def run_command(
+    arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], text: str | bytes = "", seconds: float = COMMAND_SECONDS
+) -> CommandResult:
+    """Run `headrace` as above, for up to `seconds`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
         files[0].write_bytes(text.encode() if isinstance(text, str) else text)
-        request = {"arguments": arguments, "cwd": str(cwd), "environment": clean | environment, "files": [str(file) for file in files]}
-        code = _server().run(json.dumps(request))
+        request = {
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "environment": clean | dict(environment),
+            "files": [str(file) for file in files],
+        }
+        code = _server().run(json.dumps(request), seconds)
         return CommandResult(code, files[1].read_text(), files[2].read_text())
 
 
@@ -43,17 +56,17 @@ class _Server:
         )
         atexit.register(self._process.kill)
 
-    def run(self, request: str) -> int:
-        """Send a request, and return the exit code of its command."""
+    def run(self, request: str, seconds: float) -> int:
+        """Send a request, and return the exit code of its command, which ends within `seconds`."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         stdin.write(f"{request}\n")
         stdin.flush()
-        if not select([stdout], [], [], COMMAND_SECONDS)[0]:
+        if not select([stdout], [], [], seconds)[0]:
             self._process.kill()
             _server.cache_clear()  # its next answer would be that of this command
-            raise TimeoutError(f"The command did not end within {COMMAND_SECONDS:g} seconds: {request}")
+            raise TimeoutError(f"The command did not end within {seconds:g} seconds: {request}")
         answer = stdout.readline()
         assert answer, "the server of command lines has ended"
         return int(answer)

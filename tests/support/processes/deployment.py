@@ -33,6 +33,7 @@ from headrace.sources.queue.writer import QueueWriter
 from headrace.triggers.upstream import Upstream
 from headrace.wire.calls import admin as calls
 from support.processes.broker_server import connection_variable
+from support.processes.command_line import COMMAND_SECONDS, CommandResult, run_command
 from support.processes.ports import free_port
 
 KEY = "a deployment key for scenarios"
@@ -113,6 +114,8 @@ class Deployment:
         }
         self._processes: list[Process] = []
         self._exits = ExitStack()
+        # One client for all requests, without certificate authorities: to load them takes longer than most requests.
+        self._http = self._exits.enter_context(httpx.Client(base_url=self.url, timeout=60, trust_env=False, verify=False))
         shutil.copy(TRIGGERS, folder / TRIGGERS.name)
 
     @classmethod
@@ -155,16 +158,19 @@ class Deployment:
             f"pipeline-{len(self._processes)}", {"HEADRACE_PROJECT": str(project), "HEADRACE_MASTER": "local[2]", **more}, "pipeline"
         )
 
-    def cli(self, *arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> CommandResult:
         """Run a command to its end, for up to this time."""
-        command = [sys.executable, "-m", "headrace", *arguments]
-        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=seconds, check=False)
+        return run_command(arguments, Path.cwd(), self._environment, seconds=seconds)
 
     def project(self, text: str, name: str = "project.py") -> Path:
         """Write a project file."""
         path = self.folder / name
         path.write_text(text)
         return path
+
+    def metrics(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+        return self._http.get("/metrics").text
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Ask the database behind the api's back."""
@@ -230,7 +236,7 @@ class Deployment:
     def _answers(self) -> bool:
         assert self.api.popen.poll() is None, (self.folder / "api.log").read_text()
         try:
-            return httpx.get(f"{self.url}/healthz", trust_env=False).is_success
+            return self._http.get("/healthz").is_success
         except httpx.TransportError:
             return False
 

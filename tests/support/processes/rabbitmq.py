@@ -45,7 +45,9 @@ class RabbitServer(BrokerServer):
         self._channel: Any = None
         port = (self._folder / "rabbitmq-0" / "management_port").read_text().strip()
         self.management = f"http://127.0.0.1:{port}"
-        self.admin = httpx.Client(base_url=f"{self.management}/api", auth=("guest", "guest"), timeout=SECONDS, trust_env=False)
+        self.admin = httpx.Client(
+            base_url=f"{self.management}/api", auth=("guest", "guest"), timeout=SECONDS, trust_env=False, verify=False
+        )
 
     @property
     def pid(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from headrace.wire.calls import admin as calls
 from support.processes.deployment import Deployment, Trouble, until
 
 
@@ -24,7 +25,8 @@ class SeekScene:
         return json.loads(result.stdout) if code == 0 else result.stderr
 
     def seeks(self) -> list[Any]:
-        return list(json.loads(self.deployment.cli("upstreams", "seeks", "--json").stdout)["seeks"])
+        with self.deployment.admin() as client:
+            return list(client.get(calls.LIST_SEEKS)["seeks"])
 
     def kill_in(self, step: str) -> None:
         """Start a triggerer whose api cannot be told of a step of the seek, and kill it there."""
