@@ -29,7 +29,7 @@ test: setup-dev check ## set up, then run the checks and the quick tests, WORKER
 test-rest: setup-dev ## run the tests that `make test` omits, but those on brokers: acceptance, chaos, clusters, browsers
 	@$(PYTEST) -m "not ($(QUICK)) and not brokers"
 
-test-pythons: setup-dev ## run the unit, contract and integration tests on the other versions of Python
+test-pythons: setup-dev ## run the unit tests on the other versions of Python, and the contract and integration tests on the newest
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
 setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
