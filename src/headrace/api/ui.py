@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
@@ -51,31 +50,29 @@ class Asset(NamedTuple):
     tag: str
 
 
+def _asset(name: str, kind: str) -> Asset:
+    content = (files("headrace.api") / "static" / name).read_bytes()
+    return Asset(content, kind, f'"{sha256(content).hexdigest()[:16]}"')
+
+
+ASSETS: Final = {name: _asset(name, kind) for name, kind in KINDS.items()}
+"""The files by name, read once: an installed update does not mix versions in a running process."""
+
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/")
 async def page(request: Request) -> Response:
     """Return the status page."""
-    return _answer(request, _assets()[PAGE])
+    return _answer(request, ASSETS[PAGE])
 
 
 @router.get("/static/{name}")
 async def static(request: Request, name: str) -> Response:
     """Return one file of the page."""
-    if name not in KINDS:
+    if name not in ASSETS:
         raise Refusal(404, "not-found", f"The page has no file {name}.")
-    return _answer(request, _assets()[name])
-
-
-@cache
-def _assets() -> dict[str, Asset]:
-    return {name: _asset(name, kind) for name, kind in KINDS.items()}
-
-
-def _asset(name: str, kind: str) -> Asset:
-    content = (files("headrace.api") / "static" / name).read_bytes()
-    return Asset(content, kind, f'"{sha256(content).hexdigest()[:16]}"')
+    return _answer(request, ASSETS[name])
 
 
 def _answer(request: Request, asset: Asset) -> Response:
