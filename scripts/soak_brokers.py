@@ -23,7 +23,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.api_process import ROOT
-from bench.brokers.broker import BROKERS, Advanced, Broker, running
+from bench.brokers.broker import SOAKED, Advanced, Broker, running
 from bench.brokers.case import Case
 from bench.brokers.readers import Reader, reader_of
 
@@ -143,7 +143,7 @@ def _check_events(reader: Reader, messages: int) -> list[str]:
 def main() -> None:
     """Run the soak on each broker."""
     parser = argparse.ArgumentParser(prog="soak_brokers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--broker", nargs="+", choices=BROKERS, default=BROKERS, metavar="NAME", help=f"only these of {', '.join(BROKERS)}")
+    parser.add_argument("--broker", nargs="+", choices=SOAKED, default=SOAKED, metavar="NAME", help=f"only these of {', '.join(SOAKED)}")
     parser.add_argument("--messages", type=int, default=1_000_000, help="messages of each broker (%(default)s)")
     arguments = parser.parse_args()
     problems: list[str] = []

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, ClassVar, Final
@@ -21,8 +21,10 @@ BATCH: Final = 500
 FILL_BATCH: Final = 1_000
 """Messages that a sender sends at once before a reader starts."""
 
-BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "rabbitmq_streams", "postgresql", "sqs", "pubsub")
+BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "rabbitmq_streams", "postgresql", "sqs", "pubsub", "kinesis")
 """The modules of `bench.brokers.servers`. Each has a class `Server`."""
+SOAKED: Final = (*BROKERS, "mqtt")
+"""The brokers of the soak: the last one reports too late how far a reader is."""
 
 Send = Callable[[Sequence[int]], None]
 """Sends the messages with these numbers, and waits until the server has them, or has sent them without delay."""
@@ -39,6 +41,8 @@ class Broker(ABC):
     """
 
     server: ClassVar[str]
+    environment: ClassVar[Mapping[str, str]] = {}
+    """Variables of the script of the server."""
     source: ClassVar[str]
     """The kind of the source."""
     count: ClassVar[str]
@@ -105,7 +109,7 @@ def running(name: str) -> Iterator[Broker]:
     broker = broker_class(name)
     script = ROOT / "scripts" / "brokers" / f"{broker.server}.sh"
     with tempfile.TemporaryDirectory(prefix=f"headrace-bench-{name}-") as folder:
-        environment = os.environ | {"HEADRACE_BROKER_DATA": folder}
+        environment = os.environ | broker.environment | {"HEADRACE_BROKER_DATA": folder}
         subprocess.run([script, "setup"], check=True, env=environment)
         address = subprocess.run([script, "start"], check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout.strip()
         try:
