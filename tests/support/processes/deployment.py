@@ -32,14 +32,18 @@ from headrace.sources.queue.upstream import Queue
 from headrace.sources.queue.writer import QueueWriter
 from headrace.triggers.upstream import Upstream
 from headrace.wire.calls import admin as calls
+from support.processes import forked
 from support.processes.broker_server import connection_variable
 from support.processes.command_line import COMMAND_SECONDS, CommandResult, run_command
+from support.processes.forked import INTERPRETER_VARIABLES, ForkedProcess
 from support.processes.ports import free_port
 
 KEY = "a deployment key for scenarios"
 PATIENCE = 90.0
 GRACE = 40.0
 SHORT_LEASE_SECONDS = 5.0
+FORKED = frozenset({"api", "triggerer", "worker"})
+"""The commands that are forked. A pipeline starts a JVM, which takes longer than its imports."""
 TRIGGERS = Path(__file__).parents[1] / "projects" / "scenario_triggers.py"
 
 
@@ -61,12 +65,26 @@ def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -
         time.sleep(0.05)
 
 
+def started(arguments: Sequence[str], output: Path, environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start `headrace` in a session of its own. Its output is appended to a file."""
+    with output.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace", *arguments],
+            stdin=lifeline(),
+            stdout=log,
+            stderr=log,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+
+
 @dataclass
 class Process:
     """A process of ours."""
 
     name: str
-    popen: subprocess.Popen[bytes]
+    popen: subprocess.Popen[bytes] | ForkedProcess
     registration: str = ""
 
     @property
@@ -91,7 +109,7 @@ class Process:
                 self.popen.kill()
                 self.popen.wait()
                 return -signal.SIGKILL
-        return int(self.popen.returncode)
+        return self.popen.wait()
 
 
 class Deployment:
@@ -219,16 +237,12 @@ class Deployment:
         return AdminClient(self.url)
 
     def _start(self, name: str, more: Mapping[str, str], *arguments: str) -> Process:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            popen = subprocess.Popen(
-                [sys.executable, "-m", "headrace", *arguments],
-                stdin=lifeline(),
-                stdout=log,
-                stderr=log,
-                env={**self._environment, LIFELINE: "stdin", **more},
-                cwd=self.folder,
-                start_new_session=True,
-            )
+        environment, log = {**self._environment, LIFELINE: "stdin", **more}, self.folder / f"{name}.log"
+        popen: subprocess.Popen[bytes] | ForkedProcess
+        if arguments[0] in FORKED and environment.keys().isdisjoint(INTERPRETER_VARIABLES - os.environ.keys()):
+            popen = forked.start(arguments, stdin=lifeline(), output=log, environment=environment, folder=self.folder)
+        else:
+            popen = started(arguments, log, environment, self.folder)
         process = Process(name, popen, more.get(REGISTRATION, ""))
         self._processes.append(process)
         return process
