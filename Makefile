@@ -7,12 +7,12 @@ FUZZ ?= 200
 WORKERS ?= 4
 BROKER_WORKERS ?= 6
 PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
-QUICK := smoke or not (acceptance or slow)
+QUICK := (smoke or not (acceptance or slow))
 
 # Tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-pythons test-brokers test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers soak-objects simulate-year bench-ordering bench-streams bench-patterns bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
+.PHONY: help example-postgres example-s3 example-kafka demo demo-year test test-rest test-pythons test-brokers test-exhaustive test-all setup-brokers check check-types check-style check-words check-layout check-imports check-reference check-docs reference docs soak soak-streams soak-control soak-ordering soak-pipeline soak-hostile soak-brokers soak-objects simulate-year bench-ordering bench-streams bench-patterns bench-control bench-brokers fuzz-api record-contract lock clean setup-run setup-dev
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,12 +24,12 @@ demo-year: setup-run ## run the flights demo on the whole year
 	@$(BIN)/headrace demo --year
 
 test: setup-dev check ## set up, then run the checks and the quick tests, WORKERS (4) at a time; HEADRACE_TEST_SEED=random for another seed
-	@$(PYTEST) -m "$(QUICK)"
+	@$(PYTEST) -m "$(QUICK) and not exhaustive"
 
 test-rest: setup-dev ## run the tests that `make test` omits, but those on brokers: acceptance, chaos, clusters, browsers
-	@$(PYTEST) -m "not ($(QUICK)) and not brokers"
+	@$(PYTEST) -m "not $(QUICK) and not brokers and not exhaustive"
 
-test-pythons: setup-dev ## run the unit tests on the other versions of Python, and the contract and integration tests on the newest
+test-pythons: setup-dev ## run the unit tests on the other versions of Python
 	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
 
 setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
@@ -52,7 +52,11 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 
 # The groups begin in the order of their files: by number of tests, the long ones would begin last.
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
-	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m brokers
+	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m "brokers and not exhaustive"
+
+test-exhaustive: setup-brokers ## run what `make test-all` omits: repetitions on other servers, storage and combinations, and all tests on the newest Python
+	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) -m exhaustive
+	@$(BIN)/python scripts/test_pythons.py --whole 3.13
 
 # Other tests wait a part of the time, in which those on other Pythons compute, and the brokers are installed. The low priority leaves the
 # processors to tests that wait for processes. `test-brokers` repeats an installation that failed.

@@ -1,11 +1,7 @@
-"""Run tests on other versions of Python, the newest last: python scripts/test_pythons.py 3.12 3.13
+"""Run the unit tests on other versions of Python: python scripts/test_pythons.py 3.12 3.13
 
-The newest version runs the unit, contract and integration tests; each other one runs the unit tests. An incompatible change of Python
-comes with a newer version, and one that 3.12 announces is a warning there, which fails a test. Tests on PostgreSQL run on the first version
-of Python only: they differ from those on SQLite by the server.
-
-Each installed version has its own environment, `.venv-VERSION`, from the same lock file. Missing versions are printed and skipped.
-Tests on brokers run on the first version only. `make test-all` installs the brokers meanwhile, so that they would run or not by chance.
+With --whole, run the contract and integration tests too. Each installed version has its own environment, `.venv-VERSION`, from the same
+lock file. Missing versions are printed and skipped. Tests on brokers run on the first version only.
 """
 
 from __future__ import annotations
@@ -20,24 +16,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 UV = ROOT / ".venv" / "bin" / "uv"
 LOCK = ROOT / "requirements" / "dev.lock"
-SUITES = ("tests/unit",)
-NEWEST_SUITES = (*SUITES, "tests/contracts", "tests/integration")
-SELECTED = ("-m", "not (acceptance or slow or spark or brokers)", "-k", "not postgresql")
+UNIT = ("tests/unit",)
+WHOLE = (*UNIT, "tests/contracts", "tests/integration")
+SELECTED = "not (acceptance or slow or spark or brokers)"
 
 
-def main(versions: list[str]) -> int:
-    """Test on each of `versions`; return 1 if a suite failed on any of them."""
+def main(arguments: list[str]) -> int:
+    """Test on each version; return 1 if a suite failed on any of them."""
+    versions = [argument for argument in arguments if argument != "--whole"]
+    suites = WHOLE if "--whole" in arguments else UNIT
     failed = []
     for version in versions:
         python = interpreter(version)
         if python is None:
             print(f"· Python {version} is not installed: its tests are skipped.", flush=True)
             continue
-        suites = NEWEST_SUITES if version == versions[-1] else SUITES
         print(f"· Python {version}: {', '.join(suites)} …", flush=True)
         # Python 3.13 warns about an unclosed database at garbage collection, in an unrelated test: print the warning, do not fail the test
         lenient = ["-W", "default::pytest.PytestUnraisableExceptionWarning"]
-        tests = ["-m", "pytest", "-q", *lenient, "-n", "4", "--dist", "loadgroup", *SELECTED, *suites]
+        tests = ["-m", "pytest", "-q", *lenient, "-n", "4", "--dist", "loadgroup", "-m", SELECTED, *suites]
         if subprocess.run([environment(version, python), *tests], cwd=ROOT, check=False).returncode != 0:
             failed.append(version)
     if failed:

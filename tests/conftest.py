@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skip the files without tests on brokers where only those are requested: each worker imports all files for 17 s, else for 4 s."""
-    is_file = collection_path.suffix == ".py" and config.option.markexpr == "brokers"
+    is_file = collection_path.suffix == ".py" and config.option.markexpr.startswith("brokers")
     return True if is_file and "brokers" not in collection_path.read_text("utf-8") else None
 
 

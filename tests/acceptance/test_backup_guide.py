@@ -93,7 +93,7 @@ class Shop:
         return (self.folder / f"{process.name}.log").read_text()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.exhaustive)])
 def test_the_guide_restores_a_backup_made_under_load(tmp_path: Path, kind: str) -> None:
     shop = Shop(tmp_path, database_of(tmp_path, empty=True) if kind == "postgresql" else None)
     with shop.deployment as deployment:

@@ -23,6 +23,7 @@ def test_tables_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) 
 
 
 @pytest.mark.brokers
+@pytest.mark.exhaustive
 def test_tables_in_a_bucket_are_exact_after_a_kill_in_each_phase_of_a_batch(tmp_path: Path) -> None:
     with bucket_tables() as bucket:
         told = soak(tmp_path, Shape(events=10_000, kills=3, ahead=1_000, lookback=4.0), seed=7, say=print, bucket=bucket)

@@ -20,6 +20,7 @@ def test_tables_are_exact_when_two_drivers_compete_for_a_scope(tmp_path: Path) -
 
 
 @pytest.mark.brokers
+@pytest.mark.exhaustive
 def test_tables_in_a_bucket_are_exact_when_two_drivers_compete_for_a_scope(tmp_path: Path) -> None:
     shape = Shape(events=20_000, kills=len(FAULTS_IN_BUCKET), ahead=1_000, lookback=8.0)
     with bucket_tables() as bucket:

@@ -99,7 +99,12 @@ BAD = ("bad.watch", "bad.trigger")
 
 @pytest.mark.parametrize(
     ("where", "block"),
-    [("poll", 600), ("poll", "regex"), ("poll", "burn"), ("advance", 600), ("lane", 600), ("init", 600), ("end", "burn")],
+    [
+        ("poll", 600),
+        ("poll", "regex"),
+        ("advance", 600),
+        *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in [("poll", "burn"), ("lane", 600), ("init", 600), ("end", "burn")]),
+    ],
 )
 def test_other_triggers_continue_while_a_producer_blocks(tmp_path: Path, feeds: list[Feed], where: str, block: float | str) -> None:
     with Deployment(tmp_path, stuck_timeout=600) as deployment:

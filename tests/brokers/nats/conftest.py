@@ -11,7 +11,12 @@ from support.processes.nats import NatsServer, Version, require, shared
 from support.sources.nats import MakeStream, NatsStream
 
 
-@pytest.fixture(params=[pytest.param(version, marks=pytest.mark.xdist_group(version)) for version in get_args(Version)])
+def _marks(version: Version) -> list[pytest.MarkDecorator]:
+    """Return the marks of a version. The contract and the tests that name it run on Debian's in `make test-all`."""
+    return [pytest.mark.xdist_group(version), *([pytest.mark.exhaustive] if version == "package" else [])]
+
+
+@pytest.fixture(params=[pytest.param(version, marks=_marks(version)) for version in get_args(Version)])
 def version(request: pytest.FixtureRequest) -> Version:
     """Return the version of the server: of Go's module proxy, and of Debian's package."""
     chosen: Version = request.param

@@ -32,6 +32,7 @@ class TestWorkQueue(SourceContract):
         return WorkQueueBroker(shared("go"))
 
 
+@pytest.mark.exhaustive
 class TestWorkQueue29(SourceContract):
     many = 20_000
 

@@ -9,7 +9,12 @@ import pytest
 
 from support.sources.proxied import PROXIED, SHORT, Proxied
 
-EACH_BROKER = [pytest.param(name, marks=pytest.mark.xdist_group(f"network-{name}")) for name in PROXIED]
+SHARED_CLIENT = "kafka_shards"
+"""A kind whose client is that of another one."""
+EACH_BROKER = [
+    pytest.param(name, marks=[pytest.mark.xdist_group(f"network-{name}"), *([pytest.mark.exhaustive] if name == SHARED_CLIENT else [])])
+    for name in PROXIED
+]
 
 
 @pytest.fixture(params=EACH_BROKER)

@@ -19,6 +19,7 @@ class TestLinesOfObjects(SourceContract):
         return BucketBroker(versitygw.shared())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.xdist_group("gs")
 class TestLinesOfObjectsOfGoogleCloudStorage(SourceContract):
     def make_broker(self, folder: Path) -> Broker:
