@@ -59,10 +59,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = os.environ[SEED]
 
 
+SLOW_EVERYWHERE = ("contracts", "integration")
+"""Folders of which a fixture marks tests as slow, in files that do not say so."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip the files without tests on brokers where only those are requested: each worker imports all files for 17 s, else for 4 s."""
-    is_file = collection_path.suffix == ".py" and config.option.markexpr.startswith("brokers")
-    return True if is_file and "brokers" not in collection_path.read_text("utf-8") else None
+    """Skip the files that have no tests of the requested marks: each worker would import all files, for 17 s and more."""
+    if collection_path.suffix != ".py":
+        return None
+    requested = config.option.markexpr
+    if requested.startswith("brokers"):
+        names: tuple[str, ...] = ("brokers",)
+    elif requested.startswith("not (smoke") and not {*SLOW_EVERYWHERE} & {*collection_path.parts}:
+        names = ("slow", "acceptance")
+    else:
+        return None
+    text = collection_path.read_text("utf-8")
+    return None if any(name in text for name in names) else True
 
 
 def pytest_report_header() -> str:
