@@ -31,7 +31,7 @@ class Server(Broker):
     server = "mosquitto"
     environment: ClassVar[Mapping[str, str]] = {"MOSQUITTO_EXTRA": "sys_interval 1"}
     source = f"a session of Mosquitto with QoS 1, of which {RECEIVE_MAXIMUM:,} messages are in flight"
-    count = "messages sent, less the stored ones, which the server reports each second: up to three seconds late"
+    count = "messages sent, less the stored ones, which the server reports with a delay of up to six seconds"
     ordered: ClassVar[bool] = False
     messages: ClassVar[int] = 100_000
 
