@@ -54,7 +54,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m "brokers and not exhaustive"
 
-test-exhaustive: setup-brokers ## run what `make test-all` omits: repetitions on other servers, storage and combinations, and all tests on the newest Python
+test-exhaustive: setup-brokers ## run what `make test-all` omits: repetitions on other servers, storage and combinations, and the contract and integration tests on the newest Python
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) -m exhaustive
 	@$(BIN)/python scripts/test_pythons.py --whole 3.13
 

@@ -22,7 +22,7 @@ RECEIVE_MAXIMUM: Final = 1_000
 STORED: Final = "$SYS/broker/store/messages/count"
 """The number of messages that the server has. It is published when it has changed."""
 TICK: Final = "$SYS/broker/uptime"
-"""It is published each second, before the other topics."""
+"""It is published at each interval, before the other topics."""
 
 
 class Server(Broker):

@@ -65,7 +65,7 @@ def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -
         time.sleep(0.05)
 
 
-def started(arguments: Sequence[str], output: Path, environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+def start_process(arguments: Sequence[str], output: Path, environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
     """Start `headrace` in a session of its own. Its output is appended to a file."""
     with output.open("ab") as log:
         return subprocess.Popen(
@@ -242,7 +242,7 @@ class Deployment:
         if arguments[0] in FORKED and environment.keys().isdisjoint(INTERPRETER_VARIABLES - os.environ.keys()):
             popen = forked.start(arguments, stdin=lifeline(), output=log, environment=environment, folder=self.folder)
         else:
-            popen = started(arguments, log, environment, self.folder)
+            popen = start_process(arguments, log, environment, self.folder)
         process = Process(name, popen, more.get(REGISTRATION, ""))
         self._processes.append(process)
         return process

@@ -1,7 +1,7 @@
 """`headrace` processes as forks of one that has imported their modules.
 
 The imports are most of a start: 2 of 2.5 seconds of processor time of an api. What differs from `python -m headrace` is the start of the
-interpreter. Tests of it, and of variables that the interpreter reads, start processes themselves.
+interpreter. Processes with a variable that the interpreter reads are not forked.
 """
 
 from __future__ import annotations
