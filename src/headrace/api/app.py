@@ -55,6 +55,7 @@ ADMIN_ROUTERS: Final = (
     headrace.api.admin.secrets.router,
     headrace.api.admin.webhooks.router,
 )
+ADMIN_ROUTES: Final = [route for router in ADMIN_ROUTERS for route in router.routes]
 
 
 def create_app(
@@ -94,15 +95,12 @@ def create_app(
     app.state.tokens = tokens
     problems.install(app)
     app.router.routes.append(IngestRoute())
-    openapi.install(app)
-    for router in ROUTERS:
-        app.include_router(router, include_in_schema=False)
-    for router in ADMIN_ROUTERS:
-        app.include_router(router)
     check_complete(ROUTERS, EXECUTION_CALLS)
     check_complete(ADMIN_ROUTERS, ADMIN_CALLS)
-    app.include_router(headrace.api.auth.login.router)
-    app.include_router(headrace.api.ui.router)
+    described = openapi.router(ADMIN_ROUTES)
+    # FastAPI builds each route of an included router again: for each app, at its first request.
+    for router in (described, *ROUTERS, *ADMIN_ROUTERS, headrace.api.auth.login.router, headrace.api.ui.router):
+        app.router.routes.extend(router.routes)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(AccessControl, tokens=app.state.tokens, exposure=exposure or NetworkExposure())
     app.add_middleware(VersionCheck)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
+from starlette.routing import BaseRoute
 
 from headrace.api.admin.live_status import VERSION
 from headrace.api.execution.routers import ROUTERS
@@ -29,29 +30,29 @@ _PROBLEM = {
 _BEARER = {"type": "http", "scheme": "bearer", "description": "The deployment key, or the token of a job."}
 
 
-def install(app: FastAPI) -> None:
-    """Serve the descriptions: the execution API at `DESCRIPTION_PATH`, the admin API at `ADMIN_DESCRIPTION_PATH`."""
-    router = APIRouter(include_in_schema=False)
+def router(admin_routes: Sequence[BaseRoute]) -> APIRouter:
+    """Return the routes of the documents: the execution API at `DESCRIPTION_PATH`, the admin API at `ADMIN_DESCRIPTION_PATH`."""
+    documents = APIRouter(include_in_schema=False)
 
-    @router.get(DESCRIPTION_PATH)
+    @documents.get(DESCRIPTION_PATH)
     def describe() -> JSONResponse:
         """Return the execution API's description."""
         return JSONResponse(execution_api())
 
-    @router.get(ADMIN_DESCRIPTION_PATH)
+    @documents.get(ADMIN_DESCRIPTION_PATH)
     def describe_admin() -> JSONResponse:
         """Return the admin API's description."""
         if not admin:
-            admin.update(admin_api(app))
+            admin.update(admin_api(admin_routes))
         return JSONResponse(admin)
 
     admin: dict[str, Any] = {}
-    app.include_router(router)
+    return documents
 
 
-def admin_api(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document of the admin API that `app` serves."""
-    return _completed(get_openapi(title="Headrace admin API", version=VERSION, routes=app.routes), ADMIN_CALLS)
+def admin_api(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """Return the OpenAPI document of the admin API with these routes."""
+    return _completed(get_openapi(title="Headrace admin API", version=VERSION, routes=routes), ADMIN_CALLS)
 
 
 @cache
