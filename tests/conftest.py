@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +59,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give Hypothesis and `random` the run's seed."""
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED]
+
+
+END = "TESTS_END"
+"""The variable that holds the time after which no test begins, in seconds since 1970. CI sets it, since it has a limit."""
+TIME_ENDED = f"not begun before {END}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Skip the test, before its fixtures, if the time has ended."""
+    if time.time() > float(os.environ.get(END, "inf")):
+        pytest.skip(TIME_ENDED)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the number of tests that have not begun, for each file."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if TIME_ENDED in str(report.longrepr)]
+    if skipped:
+        terminalreporter.section(f"{len(skipped)} tests did not begin in time")
+        for file, count in sorted(Counter(report.nodeid.partition("::")[0] for report in skipped).items()):
+            terminalreporter.write_line(f"{count:5} {file}")
 
 
 SLOW_EVERYWHERE = ("contracts", "integration")
