@@ -238,7 +238,7 @@ def _backlogs(moment: Moment) -> Alerts:
 
 
 def _runs(moment: Moment) -> Alerts:
-    last_runs = {run.pipeline: run for run in reversed(moment.status.runs) if run.state != "running"}
+    last_runs = {run.pipeline: run for run in reversed(moment.status.runs) if run.state in ("succeeded", "failed")}
     for run in last_runs.values():
         if run.state == "failed":
             yield _error(f"pipeline:{run.pipeline}", f"The last run of {run.pipeline} failed: {first_line(run.error)}", "runs")

@@ -10,7 +10,7 @@ import { now, setClock, number, duration, ago, local, summarizeNames, plural } f
 
 const LEVELS = {
   good: ["running", "succeeded", "polling"],
-  warn: ["starting", "waiting", "ending", "ended", "stopped"],
+  warn: ["starting", "waiting", "ending", "ended", "stopped", "interrupted"],
   bad: ["failed", "parked", "silent", "lost"],
 };
 const levelOf = (state) => Object.keys(LEVELS).find((level) => LEVELS[level].includes(state)) ?? "";

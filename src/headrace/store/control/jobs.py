@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, select, text, update
 
 from headrace.errors import ApiRefused, Fenced
 from headrace.store.control import leases
@@ -24,6 +24,7 @@ from headrace.store.control.liveness import LivenessTracker, steady_clock
 from headrace.store.control.stream_reports import save_reports, save_samples
 from headrace.store.db.database import Database
 from headrace.store.tables.control import jobs
+from headrace.store.tables.pipelines import runs, scope_leases
 from headrace.wire.control.jobs import EVERY_PROJECT, Blocked, CompleteJob, DesiredState, Heartbeat, HeartbeatAnswer, JobKind, RegisterJob
 from headrace.wire.control.triggers import LoadTriggers, TriggersLoaded
 
@@ -213,7 +214,16 @@ def end_jobs(connection: Connection, job_ids: list[int], state: str, reason: str
     if not ended.rowcount:
         return []
     leases.changed(connection)
+    _interrupt_runs(connection, job_ids, reason, now)
     return job_ids if leases.release_ended(connection, job_ids) else []
+
+
+def _interrupt_runs(connection: Connection, job_ids: list[int], reason: str | None, now: int) -> None:
+    """End the attempts that drivers of these jobs reported as running. A later driver repeats them under other ids."""
+    held = select(scope_leases.c.scope).where(scope_leases.c.job_id.in_(job_ids))
+    error = "The job of the driver ended during this attempt" + (f": {reason}." if reason else ".")
+    running = (runs.c.scope.in_(held), text("runs.state = 'running'"))  # as in the condition of the index
+    connection.execute(update(runs).where(*running).values(state="interrupted", finished=now, error=error))
 
 
 def _stored_block(blocked: Blocked | None) -> str | None:

@@ -10,7 +10,7 @@ from headrace.store.tables.control import jobs, triggers
 from headrace.store.tables.pipelines import runs
 from headrace.store.tables.task_runs import task_runs
 
-ENDED = ("succeeded", "failed", "skipped", "cancelled")
+ENDED = ("succeeded", "failed", "interrupted", "skipped", "cancelled")
 ALIKE = 5
 """Maximum number of runs returned for an ambiguous abbreviated id."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Table, Text, UniqueConstraint, text
 
 from headrace.store.tables.base import Number, metadata
 
@@ -44,6 +44,7 @@ runs = Table(
     Index(None, "started"),
     Index(None, "project", "pipeline"),
     Index(None, "interval_node"),
+    Index("ix_runs_running", "scope", sqlite_where=text("state = 'running'"), postgresql_where=text("state = 'running'")),
 )
 
 # Sums of all runs of each pipeline, including the runs that retention has deleted. They change with every report.

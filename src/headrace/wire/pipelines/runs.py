@@ -8,14 +8,15 @@ from pydantic import ConfigDict
 
 from headrace.wire.base import Timestamp, WireModel
 
-RunState = Literal["running", "succeeded", "failed"]
+RunState = Literal["running", "succeeded", "failed", "interrupted"]
 
 
 class RunReport(WireModel):
     """One run, in progress or ended. The last report of a `run_id` counts. `seqs` are its events, as closed ranges.
 
     `dead_letter` names the dead letter that a failed run creates, or that a succeeded run settles. `number` is the run's number in the
-    plan of its batch. A run that succeeded, or that failed with a dead letter, is no longer open.
+    plan of its batch. A run that succeeded, or that failed with a dead letter, is no longer open. The API sets `interrupted` when the job
+    of the driver ends before the attempt does.
     """
 
     run_id: str

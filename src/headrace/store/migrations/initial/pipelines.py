@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from headrace.store.migrations.initial.columns import bigint, blob, text
+from headrace.store.migrations.initial.columns import bigint, blob, create_partial_index, text
 
 
 def create() -> None:
@@ -34,6 +34,7 @@ def _create_runs() -> None:
     op.create_index("ix_runs_interval_node", "runs", ["interval_node"])
     op.create_index("ix_runs_project_pipeline", "runs", ["project", "pipeline"])
     op.create_index("ix_runs_started", "runs", ["started"])
+    create_partial_index("ix_runs_running", "runs", ["scope"], where="state = 'running'")
     op.create_table(
         "run_totals",
         *text("project", "pipeline"),
