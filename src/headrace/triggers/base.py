@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Hashable
 from typing import Any
 
 from headrace.core.values.text import MAX_TEXT_CHARS, clean_name
+from headrace.errors import MalformedEvent
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent, reject_shared_stream_event
 from headrace.triggers.upstream import SharedStreamProducer
 
@@ -67,9 +68,16 @@ class BaseEventTrigger(BaseTrigger):
         raise NotImplementedError(f"{cls.__name__} has no create_shared_stream_producer")
 
     async def filter_shared_stream(self, stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Yield trigger events for the raw events of `stream`, each before the next raw event is pulled; an async generator."""
+        """Yield trigger events for the raw events of `stream`, each before the next raw event is pulled; an async generator.
+
+        A raw event whose value is malformed is rejected if `handle` reads it: a repetition would not change it.
+        """
         async for raw in stream:
-            match await self.handle(raw):
+            try:
+                handled = await self.handle(raw)
+            except MalformedEvent as error:
+                handled = Reject(str(error))
+            match handled:
                 case TriggerEvent() as event:
                     yield event
                 case list() as events:

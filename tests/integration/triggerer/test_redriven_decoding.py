@@ -100,7 +100,7 @@ project.trigger("python", Orders())
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     (tmp_path / "shop.py").write_text(SHOP)
     know(tmp_path, "nobody")
-    with Deployment(tmp_path, retry_wait=0, stuck_timeout=3) as deployment:
+    with Deployment(tmp_path, stuck_timeout=3) as deployment:
         deployment.triggerer(deployment.project(PROJECT))
         until(lambda: len(letters(deployment)) == 6, "each value is a dead letter of both triggers")
         yield deployment

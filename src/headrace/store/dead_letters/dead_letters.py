@@ -130,6 +130,8 @@ def _reopened_values(item: DeadLetterItem, now: int) -> dict[str, object]:
 
 
 Settlement = Answer | Literal["dropped"]
+_GIVEN_UP = ("dead_lettered", "rejected")
+"""The answers that make a dead letter of a raw event."""
 
 
 class Redriven(NamedTuple):
@@ -143,14 +145,14 @@ class Redriven(NamedTuple):
 
 
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
-    """Update each redriven dead letter: remove the trigger that answered, or open the dead letter again if the trigger failed."""
+    """Update each redriven dead letter: remove the trigger that answered, or open it again if the trigger failed or rejected it again."""
     for one in answered:
         row = connection.execute(_answered.where(dead_letters.c.id == one.dead_letter_id)).one_or_none()
         if row is None:
             continue
         named = set(msgspec.json.decode(row.triggers, type=list[int]))
         mine = update(dead_letters).where(dead_letters.c.id == one.dead_letter_id)
-        if one.answer == "dead_lettered" and not _is_open_elsewhere(connection, row, one):
+        if one.answer in _GIVEN_UP and not _is_open_elsewhere(connection, row, one):
             if row.state == "redriven":
                 (number,) = take_numbers(connection, 1)
                 news = {} if one.reason is None else {"reason": clean_text(one.reason)}

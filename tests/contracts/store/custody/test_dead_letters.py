@@ -14,6 +14,7 @@ from headrace.store.dead_letters import texts as letter_texts
 from headrace.store.queries.events import dead_letter_detail, dead_letter_page
 from headrace.store.retention.retention import discarded_dead_letters
 from headrace.store.tables.custody import dead_letter_texts, dead_letters
+from headrace.wire.custody.backlog import Answer
 from headrace.wire.custody.dead_letters import DeadLetterSelection
 from headrace.wire.status.status import DeadLetterDetail
 from support.processes.store import DATABASES, START, Holder, declaration, holder, letter, opened
@@ -46,6 +47,9 @@ def texts(store: Store) -> list[str]:
         return list(connection.execute(select(dead_letter_texts.c.dead_letter_id).order_by(dead_letter_texts.c.dead_letter_id)).scalars())
 
 
+GIVEN_UP = pytest.mark.parametrize("answer", ["dead_lettered", "rejected"])
+
+
 def test_a_redriven_dead_letter_is_closed_after_the_answers_of_all_triggers(store: Store, owner: Holder) -> None:
     bury(owner, letter("x", 1, 2, lane="a", position=7, raw="the text"))
     assert store.dead_letters.redrive(some("x")).count == 1
@@ -72,13 +76,14 @@ def test_a_repeated_redrive_changes_nothing(store: Store, owner: Holder) -> None
     assert len(waiting(owner)) == 2
 
 
-def test_a_dead_letter_without_a_position_fails_again_as_one_dead_letter(store: Store, owner: Holder) -> None:
+@GIVEN_UP
+def test_a_dead_letter_without_a_position_fails_again_as_one_dead_letter(store: Store, owner: Holder, answer: Answer) -> None:
     bury(owner, *(letter(f"folder/id opening-{number}/rejected/1", lane="a", raw="tick") for number in range(2)))
     store.dead_letters.redrive(some("folder/id opening-0/rejected/1"))
     (item,) = waiting(owner)
     again = f"folder/id backlog-{item.number}/rejected/1"
     assert bury(owner, letter(again, lane="a", raw="tick")) == ["stored"]
-    settle(owner, "dead_lettered")
+    settle(owner, answer)
     assert detail_of(store, "folder/id opening-0/rejected/1") is None
     assert (state(store, again), state(store, "folder/id opening-1/rejected/1")) == ("open", "open")
 
@@ -88,13 +93,14 @@ def test_a_dead_letter_with_a_truncated_text_is_not_redriven(store: Store, owner
     assert [one.why for one in store.dead_letters.redrive(some("x")).skipped] == ["its text is too long to have been kept whole"]
 
 
-def test_a_dead_letter_that_fails_again_is_open_with_more_attempts(store: Store, owner: Holder) -> None:
+@GIVEN_UP
+def test_a_dead_letter_that_fails_again_is_open_with_more_attempts(store: Store, owner: Holder, answer: Answer) -> None:
     bury(owner, letter("x", 1, 2, attempts=5))
     store.dead_letters.redrive(some("x"))
     again = letter("x", 1, kind="failed", reason="still broken", attempts=5, traceback=["line 1"])
     assert bury(owner, again) == ["duplicate"]
     assert bury(owner, again) == ["duplicate"], "the answer was lost, and it was sent again"
-    settle(owner, "dead_lettered", trigger=1)
+    settle(owner, answer, trigger=1)
     settle(owner, "fired", trigger=2)
     found = detail_of(store)
     assert found is not None
@@ -109,10 +115,11 @@ def test_a_dead_letter_that_fails_again_is_open_with_more_attempts(store: Store,
     assert (len(waiting(owner, 1)), len(waiting(owner, 2))) == (1, 0)
 
 
-def test_a_redriven_dead_letter_reopens_without_a_new_dead_letter(store: Store, owner: Holder) -> None:
+@GIVEN_UP
+def test_a_redriven_dead_letter_reopens_without_a_new_dead_letter(store: Store, owner: Holder, answer: Answer) -> None:
     bury(owner, letter("x"))
     store.dead_letters.redrive(some("x"))
-    settle(owner, "dead_lettered")
+    settle(owner, answer)
     found = detail_of(store)
     assert found is not None
     assert (found.state, found.attempts) == ("open", 2)
@@ -127,11 +134,12 @@ def test_a_redriven_dead_letter_reopens_with_the_reason_of_its_new_failure(store
     assert (found.state, found.attempts, found.reason) == ("open", 2, "not of its schema\N{REPLACEMENT CHARACTER}")
 
 
-def test_a_dead_letter_that_fails_with_another_id_takes_that_id(store: Store, owner: Holder) -> None:
+@GIVEN_UP
+def test_a_dead_letter_that_fails_with_another_id_takes_that_id(store: Store, owner: Holder, answer: Answer) -> None:
     bury(owner, letter("x", lane="a", position=3))
     store.dead_letters.redrive(some("x"))
     bury(owner, letter("x-again", lane="a", position=3, kind="failed"))
-    settle(owner, "dead_lettered")
+    settle(owner, answer)
     assert (detail_of(store), state(store, "x-again")) == (None, "open")
 
 

@@ -13,6 +13,7 @@ from headrace.errors import StreamEnded, StreamError
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.event import SKIP, Handled, Reject, TriggerEvent, reject_shared_stream_event
+from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.upstream import SharedStreamProducer
 from support.sources.streams import KEY, Feed, Reads, Runner, reads, settle, until
 
@@ -83,7 +84,7 @@ async def test_an_event_that_follows_a_rejection_is_not_bound() -> None:
 
 async def test_handle_is_called_for_each_raw_event() -> None:
     class Handles(BaseEventTrigger):
-        feed = Feed([0, 1, 2, 3])
+        feed = Feed([0, 1, 2, 3, 4])
 
         def serialize(self) -> tuple[str, dict[str, Any]]:
             return "handles", {}
@@ -93,13 +94,15 @@ async def test_handle_is_called_for_each_raw_event() -> None:
             return cls.feed
 
         async def handle(self, raw: int) -> Handled:
+            if raw == 4:
+                return TriggerEvent(RawEvent(b"{", "lane", raw).value)
             return (TriggerEvent(raw), [TriggerEvent("x"), TriggerEvent("y")], SKIP, Reject("three"))[raw]
 
     manager, feed = SharedStreamManager(), Handles.feed
     runner = Runner(manager, 1, Handles())
-    await until(lambda: len(feed.advanced) == 4)
+    await until(lambda: len(feed.advanced) == 5)
     assert runner.events == [0, "x", "y"]
-    assert feed.outcomes == [AdvanceOutcome(1, 0)] * 3 + [AdvanceOutcome(0, 0, 1)]
+    assert feed.outcomes == [AdvanceOutcome(1, 0)] * 3 + [AdvanceOutcome(0, 0, 1)] * 2, "the malformed one is rejected"
     await runner.leave()
 
 
