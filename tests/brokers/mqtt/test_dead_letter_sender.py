@@ -122,6 +122,7 @@ async def test_names_that_no_server_takes_are_left_out_and_long_values_too(targe
         ("longest", b"\xff" * 49_149),
         ("long", b"\xff" * 49_150),
         ("\ufffe", b"4"),
+        ("\ufdd0", b"5"),
     )
     async with opened(target.upstream()) as sender:
         assert await sender.send([copy_of(1, b"{", MessageMetadata(headers=headers))]) == [None]

@@ -44,6 +44,22 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MosquittoServe
     server.close()
 
 
+async def test_a_byte_order_mark_and_many_user_properties_stop_nothing(session: MqttSession) -> None:
+    session.send(numbers(0, 1))
+    session.send(numbers(1, 2), UserProperty=[("note", "\ufeffhello")], ContentType="\ufefftext", ResponseTopic="\ufeffanswers")
+    session.send(numbers(2, 3), UserProperty=[("", "")] * 10_001)
+    session.send(numbers(3, 4))
+    async with reading(session.producer()) as stream:
+        items = await stream.take(4)
+        assert [raw.malformed is None for raw, _ in items] == [True, True, False, True]
+        assert (items[1][0].headers["note"], items[1][0].headers["content-type"]) == ("\ufeffhello", "\ufefftext")
+        await stream.advance(items)
+    async with reading(session.producer()) as stream:
+        session.send(numbers(4, 5))
+        ((raw, _),) = await stream.take(1)
+        assert raw.value == {"n": 4}
+
+
 async def test_metadata_are_read(session: MqttSession) -> None:
     properties: dict[str, Any] = {
         "UserProperty": [("tenant", "eu"), ("tenant", "ü"), ("empty", "")],

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import StreamEnded, StreamError
+from headrace.errors import StreamEnded, StreamError, UpstreamError
 from headrace.sources.mqtt import producer as mqtt_producer
 from headrace.testing.contract.reading import opened, reading
 from headrace.triggers.stream_log import LogState, StreamLog
+from support.processes.mosquitto import end_client
 from support.sources.mqtt import MqttSession
 from support.sources.reading import cancel_reader, items_of, numbers, numbers_of, until
 
@@ -143,6 +144,53 @@ async def test_more_messages_with_qos_0_than_are_taken_pause_the_reading_and_an_
         await producer.advance(items_of([first]))
         assert numbers_of([await anext(stream) for _ in range(1_999)]) == list(range(1, 2_000))
     await producer.aclose()
+
+
+async def test_large_messages_that_are_not_taken_pause_the_reading(session: MqttSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it pauses, the connection lasts for longer than its keepalive."""
+    monkeypatch.setattr(mqtt_producer, "MAX_BUFFERED_BYTES", 300_000)
+    session.set_connection(f"mqtt://{session.server.address}?keepalive=1")
+    session.send([b'{"n":%d,"pad":"%s"}' % (number, b"x" * 100_000) for number in range(30)])
+    producer = session.producer()
+    async with opened(producer) as stream:
+        items = [await anext(stream)]
+        await until(lambda: producer._client is not None and producer._client.is_paused)
+        await asyncio.sleep(4)
+        assert len(producer._arrivals) <= 4
+        items += [await anext(stream) for _ in range(29)]
+        assert numbers_of(items) == list(range(30))
+        await producer.advance(items_of(items))
+    await producer.aclose()
+
+
+async def test_an_advance_that_a_close_ends_is_an_error_and_no_cancellation(session: MqttSession) -> None:
+    session.send(numbers(0, 3))
+    producer = session.producer()
+    async with opened(producer) as stream:
+        items = [await anext(stream) for _ in range(3)]
+        client = producer._client
+        assert client is not None
+        client._loop.remove_reader(client._client.socket())  # no answer arrives
+        advance = asyncio.create_task(producer.advance(items_of(items)))
+        await asyncio.sleep(0.05)
+        await producer.aclose()
+        with pytest.raises(StreamEnded, match="is closed"):
+            await advance
+
+
+async def test_messages_with_qos_2_for_the_session_end_the_stream_and_stay(session: MqttSession) -> None:
+    session.server.subscribe(session.client_id, [session.filter], qos=2)
+    session.send(numbers(0, 5), qos=2)
+    for _ in range(2):
+        async with reading(session.producer()) as stream:
+            with pytest.raises(UpstreamError, match="a subscription with QoS 2") as raised:
+                await stream.take(1)
+            assert "new client_id" in str(raised.value.hint)
+    taken = list[int]()
+    owner = session.server.connect(session.client_id, expiry=86_400)
+    owner.on_message = lambda _client, _userdata, message: taken.append(int(message.payload[5:-1]))
+    await until(lambda: sorted(taken) == list(range(5)))
+    end_client(owner)
 
 
 async def test_a_shared_subscription_is_read(session: MqttSession) -> None:

@@ -92,12 +92,12 @@ class MosquittoServer(BrokerServer):
         assert connected.wait(SECONDS)
         return client
 
-    def subscribe(self, client_id: str, filters: Sequence[str]) -> None:
+    def subscribe(self, client_id: str, filters: Sequence[str], qos: int = 1) -> None:
         """Begin a session with subscriptions, and leave it."""
         client = self.connect(client_id, expiry=86_400)
         done = threading.Event()
         client.on_subscribe = lambda *_: done.set()
-        client.subscribe([(one, 1) for one in filters])
+        client.subscribe([(one, qos) for one in filters])
         assert done.wait(SECONDS)
         end_client(client)
 

@@ -31,6 +31,7 @@ PACKET_OVERHEAD_BYTES: Final = 64
 """Bytes of a packet beside its topic, payload and user properties, at most."""
 PROPERTY_OVERHEAD_BYTES: Final = 5
 NO_SUBSCRIBERS: Final = 16
+BYTE_ORDER_MARK: Final = 0xFEFF
 REJECTED_COPIES: Final = frozenset({149, 153})
 """Reason codes for a message that the server never takes: it is too large, or of the wrong format."""
 HINT: Final = "Is the server running, and not overloaded?"
@@ -104,8 +105,14 @@ def _user_properties(copy: DeadLetterCopy, decode: str | None) -> list[tuple[str
 
 
 def _is_valid(text: str) -> bool:
-    """Return whether a server takes the text: it may end the connection for control characters, and for code points without a character."""
-    return len(text.encode()) <= MAX_TEXT_BYTES and not any(category(char) == "Cc" or ord(char) & 0xFFFE == 0xFFFE for char in text)
+    """Return whether servers and clients take the text. They may end the connection for control characters, for code points without a
+    character, and for a byte order mark.
+    """
+    return len(text.encode()) <= MAX_TEXT_BYTES and not any(category(char) == "Cc" or _is_refused(ord(char)) for char in text)
+
+
+def _is_refused(code: int) -> bool:
+    return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF or code == BYTE_ORDER_MARK
 
 
 def _size_of(user_property: tuple[str, str]) -> int:

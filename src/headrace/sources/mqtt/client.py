@@ -15,6 +15,7 @@ import structlog
 
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.mqtt.library import new_client
+from headrace.sources.mqtt.publish_packet import ReceivedMessage
 from headrace.sources.mqtt.server_errors import described, rejected
 from headrace.sources.mqtt.settings import Address
 
@@ -53,7 +54,7 @@ class Session:
 class MqttClient:
     """One connection. `on_message` gets each message, and `on_end` the error when the connection ends by itself. Neither may block."""
 
-    def __init__(self, on_message: Callable[[Any], None], on_end: Callable[[HeadraceError], None]) -> None:
+    def __init__(self, on_message: Callable[[ReceivedMessage], None], on_end: Callable[[HeadraceError], None]) -> None:
         self._on_message = on_message
         self._on_end = on_end
         self._client: Any = None
@@ -69,6 +70,7 @@ class MqttClient:
         self._pauses = 0
         self._is_reading = False
         self._is_closed = False
+        self._keepalive = 0
         self._failure: HeadraceError | None = None
 
     async def open(self, address: Address, client_id: str, *, expiry: int, receive_maximum: int) -> Session:
@@ -79,7 +81,7 @@ class MqttClient:
             StreamError: The server does not answer.
         """
         client = await asyncio.to_thread(new_client, address, client_id)
-        self._client = client
+        self._client, self._keepalive = client, address.keepalive
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
@@ -116,6 +118,8 @@ class MqttClient:
             reasons = await self._answer_of(self._request(lambda: self._client.subscribe([(one, options) for one in filters])))
         except Exception as error:
             raise described("The topics cannot be subscribed to", error) from None
+        if len(reasons) != len(filters):
+            raise StreamError(f"The server has answered {len(reasons)} of {len(filters)} subscriptions.")
         for name, reason in zip(filters, reasons, strict=True):
             if reason.value >= FAILURE:
                 raise rejected(f"The topic filter {name!r} cannot be subscribed to", reason)
@@ -155,6 +159,8 @@ class MqttClient:
         Raises:
             StreamError: The connection has ended, or the server does not answer.
         """
+        if self._failure is not None:
+            raise self._failure
         if self._is_paused:
             return
         try:
@@ -162,6 +168,11 @@ class MqttClient:
             await self._answer_of(self._confirmation)
         except Exception as error:
             raise described("The messages cannot be acknowledged", error) from None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read from the socket."""
+        return self._is_paused
 
     def pause(self) -> None:
         """Read no more from the socket."""
@@ -179,9 +190,7 @@ class MqttClient:
     async def aclose(self) -> None:
         """Close the connection. The server keeps the session."""
         self._is_closed = True
-        for answer in self._waiting():
-            answer.cancel()
-        self._see_error_of_session()
+        self._end_requests(StreamError("The connection to MQTT is closed."))
         tasks = [task for task in (self._connecting, self._checking) if task is not None]
         if self._connecting is not None:
             self._connecting.add_done_callback(self._connecting_ended)
@@ -243,10 +252,15 @@ class MqttClient:
             self._fail(described(ENDED, error))
 
     async def _check_keepalive(self) -> None:
-        """Send pings, and find a silent connection, until it is cancelled."""
+        """Send pings, and find a silent connection, until it is cancelled. While the reading is paused, no answer to a ping arrives."""
+        sent = self._loop.time()
         while self._failure is None:
             await asyncio.sleep(CHECK_SECONDS)
-            self._client.loop_misc()
+            if not self._is_paused:
+                self._client.loop_misc()
+            elif self._loop.time() - sent >= self._keepalive / 2:
+                sent = self._loop.time()
+                self._client.unsubscribe(self._unused_filter)  # the server ends a connection that sends nothing
 
     def _connected(self, _client: Any, _userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if self._session.done():
@@ -274,7 +288,7 @@ class MqttClient:
         sent = self._client.publish(topic, payload, QOS, False, properties)
         return sent.rc, sent.mid
 
-    def _arrived(self, _client: Any, _userdata: Any, message: Any) -> None:
+    def _arrived(self, _client: Any, _userdata: Any, message: ReceivedMessage) -> None:
         self._received += 1
         self._on_message(message)
 
@@ -309,25 +323,21 @@ class MqttClient:
             return
         self._failure = error
         self._abort()
-        for answer in self._waiting():
-            answer.set_exception(error)
-        self._see_error_of_session()
+        self._end_requests(error)
         self._on_end(error)
 
-    def _waiting(self) -> list[asyncio.Future[Any]]:
-        """Return the answers that have not arrived."""
+    def _end_requests(self, error: HeadraceError) -> None:
+        """Give an error to all that wait for an answer."""
         answers: list[asyncio.Future[Any]] = [self._session, *self._requests.values()]
-        return [answer for answer in answers if not answer.done()]
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # its caller may have been cancelled
 
     def _connecting_ended(self, connecting: asyncio.Task[None]) -> None:
         if not connecting.cancelled():
             connecting.exception()  # the opener has raised it, or was cancelled
         self._close_socket()
-
-    def _see_error_of_session(self) -> None:
-        """Read the error of the opening, which its caller has raised, or was cancelled before."""
-        if self._session.done() and not self._session.cancelled():
-            self._session.exception()
 
     def _close_socket(self) -> None:
         """Send the end of the connection to the server, and close the socket at once."""

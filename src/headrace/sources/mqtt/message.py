@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from headrace.sources.decoding import ATTRIBUTE_PREFIX, Decoder, decoded_message
-from headrace.triggers.raw_event import Message
+from headrace.errors import MalformedEvent
+from headrace.sources.decoding import ATTRIBUTE_PREFIX, Decoded, Decoder, decoded_message
+from headrace.sources.mqtt import publish_packet
+from headrace.sources.mqtt.publish_packet import ReceivedMessage
+from headrace.triggers.raw_event import Message, RawHeaders
 
 PROPERTIES: Final = {
-    "ContentType": "content-type",
-    "ResponseTopic": "response-topic",
-    "CorrelationData": "correlation-data",
-    "PayloadFormatIndicator": "payload-format",
-    "MessageExpiryInterval": "message-expiry",
+    publish_packet.CONTENT_TYPE: "content-type",
+    publish_packet.RESPONSE_TOPIC: "response-topic",
+    publish_packet.CORRELATION_DATA: "correlation-data",
+    publish_packet.PAYLOAD_FORMAT: "payload-format",
+    publish_packet.MESSAGE_EXPIRY: "message-expiry",
 }
-"""Properties that become headers, by their names in the client."""
+"""Properties that become headers."""
 SPEC_VERSION: Final = "specversion"
 """The user property by which a CloudEvent in binary mode is known. Its attributes are user properties without a prefix."""
 
 
-def raw_event(message: Any, topic: str | None, lane: str, decode: Decoder) -> Message:
-    """Return the raw event of a message as the client delivers it. Its key is the topic. Without a payload, its value is null."""
+def raw_event(message: ReceivedMessage, lane: str, decode: Decoder) -> Message:
+    """Return the raw event of a message. Its key is the topic. Without a payload, its value is null."""
+
+    def checked(value: bytes | None, headers: RawHeaders) -> Decoded:
+        if message.malformed is not None:
+            raise MalformedEvent(message.malformed)
+        return decode(value, headers)
+
     return decoded_message(
-        decode,
-        bytes(message.payload) or None,
+        checked,
+        message.payload or None,
         lane,
         None,
-        key=topic,
-        delivery=None if message.dup else 1,
+        key=message.topic,
+        delivery=None if message.is_repeated else 1,
         headers=_headers(message),
     )
 
 
-def _headers(message: Any) -> list[tuple[str, bytes | None]]:
+def _headers(message: ReceivedMessage) -> list[tuple[str, bytes | None]]:
     """Return the user properties, then the other properties and flags."""
-    user: list[tuple[str, str]] = getattr(message.properties, "UserProperty", [])
+    user = message.user_properties
     prefix = ATTRIBUTE_PREFIX if any(name == SPEC_VERSION for name, _ in user) else ""
-    headers: list[tuple[str, bytes | None]] = [(prefix + name, value.encode(errors="surrogatepass")) for name, value in user]
-    for attribute, name in PROPERTIES.items():
-        value = getattr(message.properties, attribute, None)
-        if value is not None:
-            headers.append((name, value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")))
+    headers: list[tuple[str, bytes | None]] = [(prefix + name, value) for name, value in user]
+    headers += [(name, message.properties[kind]) for kind, name in PROPERTIES.items() if kind in message.properties]
     headers.append(("qos", str(message.qos).encode()))
-    headers.append(("retain", b"true" if message.retain else b"false"))
-    headers.append(("redelivered", b"true" if message.dup else b"false"))
+    headers.append(("retain", b"true" if message.is_retained else b"false"))
+    headers.append(("redelivered", b"true" if message.is_repeated else b"false"))
     return headers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -16,6 +16,7 @@ from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.decoding import Decoder, decode_again
 from headrace.sources.mqtt.client import MqttClient, Session
 from headrace.sources.mqtt.message import raw_event
+from headrace.sources.mqtt.publish_packet import ReceivedMessage
 from headrace.sources.mqtt.settings import address_of
 from headrace.sources.mqtt.topics import topic_matcher
 from headrace.sources.mqtt.window import Delivery, Window
@@ -25,6 +26,8 @@ from headrace.triggers.upstream import SharedStreamProducer
 
 FAILED_SECONDS: Final = 60.0
 """Time after which a failed message ends the connection, so that the server delivers it again. It holds back later acknowledgements."""
+MAX_BUFFERED_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of the payloads that wait to be taken. Beyond them the reading pauses. One message may be larger."""
 SESSION: Final = "session"
 
 log = structlog.get_logger(__name__)
@@ -54,6 +57,7 @@ class MqttProducer(SharedStreamProducer):
         self._client: MqttClient | None = None
         self._window = Window()
         self._arrivals: deque[tuple[Message, Delivery]] = deque()
+        self._buffered_bytes = 0
         self._arrived = asyncio.Event()
         self._failure: HeadraceError | None = None
         self._subscribing: asyncio.Task[None] | None = None
@@ -79,7 +83,8 @@ class MqttProducer(SharedStreamProducer):
             if self._failure is not None:  # what has arrived is delivered again
                 raise self._failure
             item = self._arrivals.popleft()
-            if len(self._arrivals) == half:
+            self._buffered_bytes -= len(item[0].data)
+            if client.is_paused and len(self._arrivals) <= half and self._buffered_bytes <= MAX_BUFFERED_BYTES // 2:
                 client.resume()
             yield item
 
@@ -117,13 +122,10 @@ class MqttProducer(SharedStreamProducer):
             log.warning("session of mqtt ends early", client_id=arguments.client_id, seconds=session.expiry)
             self._problems[SESSION] = f"The server keeps a session for {session.expiry:,} s only, not for {arguments.session_expiry:,} s."
 
-    def _receive(self, client: MqttClient, decode: Decoder, message: Any) -> None:
+    def _receive(self, client: MqttClient, decode: Decoder, message: ReceivedMessage) -> None:
         """Take a message from the client."""
-        delivery = self._window.receive(message.mid if message.qos else None)
-        try:
-            topic = str(message.topic)
-        except UnicodeDecodeError:
-            topic = None
+        delivery = self._window.receive(message.packet)
+        topic = message.topic
         if topic == "":
             self._fail(StreamError("The server has sent a message without a topic: it uses topic aliases, which are not allowed here."))
         elif topic is not None and not self._matches(topic):
@@ -134,9 +136,12 @@ class MqttProducer(SharedStreamProducer):
                 self._report(
                     "qos", f"Messages arrive with QoS 0, such as those of topic {topic!r}. They are lost while no reader is connected."
                 )
-            self._arrivals.append((raw_event(message, topic, self._subscription.client_id, decode), delivery))
+            raw = raw_event(message, self._subscription.client_id, decode)
+            self._arrivals.append((raw, delivery))
+            self._buffered_bytes += len(raw.data)
             self._arrived.set()
-            if len(self._arrivals) > self._subscription.receive_maximum:  # with QoS 0, or of a server that ignores the limit
+            # There may be more messages than the limit with QoS 0, or of a server that ignores it.
+            if len(self._arrivals) > self._subscription.receive_maximum or self._buffered_bytes > MAX_BUFFERED_BYTES:
                 client.pause()
 
     def _skip(self, topic: str) -> None:

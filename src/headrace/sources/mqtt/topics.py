@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
+from unicodedata import category
 
 from headrace.errors import UpstreamError
 
@@ -15,6 +16,8 @@ _SHARED: Final = re.compile(r"\$share/[^/+#]+/(.+)", re.DOTALL)
 
 def check_filters(filters: str | Sequence[str]) -> tuple[str, ...]:
     """Return one or several topic filters, sorted and each once. Raises `UpstreamError` for one that is not valid."""
+    if not isinstance(filters, str | list | tuple):
+        raise UpstreamError(f"Invalid topic filters {filters!r}.", hint="Give a text, or a list of texts.")
     names = (filters,) if isinstance(filters, str) else tuple(filters)
     if not 1 <= len(names) <= MAX_FILTERS:
         raise UpstreamError(f"Invalid number of topic filters: {len(names)}.", hint=f"Give 1 to {MAX_FILTERS}.")
@@ -49,7 +52,9 @@ def _unshared(name: str) -> str:
 
 
 def _is_valid(name: object) -> bool:
-    if not isinstance(name, str) or not name or "\0" in name or len(name.encode(errors="replace")) > MAX_FILTER_BYTES:
+    if not isinstance(name, str) or not name or any(category(char) in ("Cc", "Cs") for char in name):
+        return False
+    if len(name.encode()) > MAX_FILTER_BYTES:
         return False
     if name.startswith("$share") and not _SHARED.fullmatch(name):
         return False

@@ -22,7 +22,7 @@ from headrace.sources.mqtt.topics import check_filters, topic_matcher
         ("#", ["a", "a/b", "/"], ["$SYS", "$SYS/a"]),
         ("$SYS/#", ["$SYS", "$SYS/a"], ["SYS/a"]),
         ("a.b/+/c", ["a.b/x/c"], ["aXb/x/c", "a.b/x/y/c"]),
-        ("a\nb/#", ["a\nb/c\nd"], ["a/b"]),
+        ("a/#", ["a/b\nc"], ["a\nb"]),
         ("$share/group/a/+", ["a/b"], ["$share/group/a/b", "group/a/b"]),
     ],
 )

@@ -31,6 +31,11 @@ def test_it_is_serialised_with_all_arguments() -> None:
     ("arguments", "name"),
     [
         ({"topics": "a/#/b"}, "topic filter"),
+        ({"topics": None}, "topic filters"),
+        ({"topics": {"a": 1}}, "topic filters"),
+        ({"topics": [5]}, "topic filter"),
+        ({"topics": "a\nb"}, "topic filter"),
+        ({"topics": "a\ud800"}, "topic filter"),
         ({"client_id": ""}, "client_id"),
         ({"client_id": "x" * 257}, "client_id"),
         ({"client_id": "a\nb"}, "client_id"),
@@ -41,6 +46,7 @@ def test_it_is_serialised_with_all_arguments() -> None:
         ({"session_expiry": 0}, "session_expiry"),
         ({"dead_letter_topic": ""}, "dead_letter_topic"),
         ({"dead_letter_topic": "a/+"}, "dead_letter_topic"),
+        ({"dead_letter_topic": "a\x01"}, "dead_letter_topic"),
         ({"dead_letter_topic": "$share/g/a"}, "dead_letter_topic"),
     ],
 )
