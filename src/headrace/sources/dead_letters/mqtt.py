@@ -108,10 +108,10 @@ def _is_valid(text: str) -> bool:
     """Return whether servers and clients take the text. They may end the connection for control characters, for code points without a
     character, and for a byte order mark.
     """
-    return len(text.encode()) <= MAX_TEXT_BYTES and not any(category(char) == "Cc" or _is_refused(ord(char)) for char in text)
+    return len(text.encode()) <= MAX_TEXT_BYTES and not any(category(char) == "Cc" or _is_invalid(ord(char)) for char in text)
 
 
-def _is_refused(code: int) -> bool:
+def _is_invalid(code: int) -> bool:
     return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF or code == BYTE_ORDER_MARK
 
 
