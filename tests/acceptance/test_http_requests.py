@@ -132,7 +132,11 @@ def test_the_audit_compares_an_endpoint_with_its_queue(tmp_path: Path) -> None:
             deployment.triggerer(tmp_path / "project.py")
             assert post(receiver, "6") == 202
             until(lambda: "6" in orders(deployment), "the last order is stored")
-            problems = [problem["problem"] for problem in deployment.audited_stream()["problems"]]
-            assert problems == ["nothing is recorded after 3 up to 5"]
+
+            def problems() -> list[str]:
+                return [problem["problem"] for problem in deployment.audited_stream()["problems"]]
+
+            # The receipt of the last order is recorded after the order.
+            until(lambda: problems() == ["nothing is recorded after 3 up to 5"], "the audit names the messages that were read elsewhere")
         finally:
             receiver.stop()

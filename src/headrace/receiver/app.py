@@ -67,7 +67,7 @@ class ReceiverApp:
             return early
         try:
             async with self._bodies.reading(headers, receive) as body:
-                return await endpoint.accept(headers, body)
+                return await endpoint.accept(headers, body, self._bodies.holding)
         except RequestRejected as error:
             return rejected(error)
 

@@ -1,19 +1,21 @@
-"""Read the body of a request, within limits of its size, its time, and the memory of all bodies together."""
+"""Read the body of a request, within limits of its size, its time, and the memory of all requests in progress together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from headrace.sources.http.rejection import RequestRejected
 
 Receive = Callable[[], Awaitable[Any]]
+Hold = Callable[[int], AbstractContextManager[object]]
+"""Counts bytes in memory until the block ends; see `BodyReader.holding`."""
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_BODIES_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of the bodies of all requests in progress."""
+"""Maximum size of the bodies of all requests in progress, and of their messages."""
 BODY_SECONDS: Final = 20.0
 
 
@@ -22,7 +24,7 @@ class SenderDisconnected(Exception):
 
 
 class BodyReader:
-    """Reads bodies and counts the bytes of those in progress."""
+    """Reads bodies, and counts the bytes of the requests in progress."""
 
     def __init__(self, max_bodies_bytes: int = MAX_BODIES_BYTES, seconds: float = BODY_SECONDS) -> None:
         self._max_bodies_bytes = max_bodies_bytes
@@ -56,14 +58,30 @@ class BodyReader:
                         self._held += len(chunk)
                         if size > MAX_BODY_BYTES:
                             raise _too_large()
-                        if self._held > self._max_bodies_bytes:
-                            raise RequestRejected(503, "unavailable", "Too many requests are in progress.", "Send the request again later.")
+                        self._require_room()
                         chunks.append(chunk)
             except TimeoutError:
                 raise RequestRejected(408, "timeout", f"The body was not complete after {self._seconds:g} s.", "Send it at once.") from None
             yield b"".join(chunks)
         finally:
             self._held -= size
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Count the bytes of a request's messages until the block ends. Raises `RequestRejected` if all requests together are too large.
+
+        Each message has its own metadata, so that the messages of a small body may be large.
+        """
+        self._held += size
+        try:
+            self._require_room()
+            yield
+        finally:
+            self._held -= size
+
+    def _require_room(self) -> None:
+        if self._held > self._max_bodies_bytes:
+            raise RequestRejected(503, "unavailable", "Too many requests are in progress.", "Send the request again later.")
 
 
 def _too_large() -> RequestRejected:

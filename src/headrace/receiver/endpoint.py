@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from time import time
 from typing import Final
 
 from headrace.core.connection import Connection
 from headrace.core.signatures.schemes import SCHEMES, secrets_of
 from headrace.errors import HeadraceError, ResourceError, StorageBusy
+from headrace.receiver.body import Hold
 from headrace.receiver.inbox import Inbox, InboxFull
 from headrace.receiver.responses import Response, accepted, plain_text, problem, retry_after
-from headrace.sources.http.decoding import challenge_of, decode_request
+from headrace.sources.http.decoding import DecodedRequest, challenge_of, decode_request
 from headrace.sources.http.rejection import RequestRejected
 from headrace.sources.http.upstream import Http
 
 BUSY_SECONDS: Final = 2
 FULL_SECONDS: Final = 15
+LARGE_BODY_BYTES: Final = 4 * 1024
+"""Size from which a body is decoded beside the event loop."""
+_DECODER: Final = ThreadPoolExecutor(1, thread_name_prefix="headrace decode")
+"""One thread for all endpoints: decoded values need many times the memory of a body, so that only one body at a time is decoded."""
 
 
 class Endpoint:
@@ -49,24 +57,34 @@ class Endpoint:
             )
         return None if self._scheme.challenge is None else self._rejection(self.secrets, headers, b"", self._clock())
 
-    async def accept(self, headers: Mapping[str, str], body: bytes) -> Response:
-        """Return the response to a request. It is 202 only if all messages of the request are durable."""
+    async def accept(self, headers: Mapping[str, str], body: bytes, hold: Hold = nullcontext) -> Response:
+        """Return the response to a request. It is 202 only if all messages of the request are durable.
+
+        `hold` counts the memory of the messages. Raises `RequestRejected` if there is no room for them.
+        """
         if (early := self.reject_early(headers)) is not None:
             return early
         now = self._clock()
         if (rejection := self._rejection(self.secrets or (), headers, body, now)) is not None:
             return rejection
         try:
-            messages, value = decode_request(self._decoding, headers, body, round(now * 1000))
+            messages, value, size = await self._decode(headers, body, round(now * 1000))
         except RequestRejected as error:
             return rejected(error)
         if self._verify == "slack" and (challenge_text := challenge_of(value)) is not None:
             return plain_text(challenge_text)
-        try:
-            await self.inbox.append(messages)
-        except HeadraceError as error:
-            return not_stored(error)
+        with hold(size):
+            try:
+                await self.inbox.append(messages)
+            except HeadraceError as error:
+                return not_stored(error)
         return accepted(len(messages))
+
+    async def _decode(self, headers: Mapping[str, str], body: bytes, now_ms: int) -> DecodedRequest:
+        if len(body) < LARGE_BODY_BYTES:
+            return decode_request(self._decoding, headers, body, now_ms)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_DECODER, decode_request, self._decoding, headers, body, now_ms)
 
     def _rejection(self, secrets: Sequence[str], headers: Mapping[str, str], body: bytes, now: float) -> Response | None:
         """Return the response to a request that is not genuine, or None."""

@@ -72,3 +72,14 @@ async def test_the_bodies_in_progress_have_a_limit_together() -> None:
             pass
     async with bodies.reading({}, receiving(b"x" * 10)) as body:
         assert len(body) == 10
+
+
+async def test_the_messages_of_requests_in_progress_count_as_bodies_do() -> None:
+    bodies = BodyReader(max_bodies_bytes=10)
+    async with bodies.reading({}, receiving(b"x" * 2)):
+        with bodies.holding(8):
+            with pytest.raises(RequestRejected) as rejected, bodies.holding(1):
+                pass
+            assert (rejected.value.status, rejected.value.slug) == (503, "unavailable")
+        with bodies.holding(8):
+            pass

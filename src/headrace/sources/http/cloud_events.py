@@ -23,18 +23,19 @@ HEADER_PREFIX: Final = "ce-"
 _decode_batch: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def structured_event(body: bytes) -> Decoded:
-    """Return the event of a body in structured mode, which is valid JSON. Raises `RequestRejected`."""
-    return _event(body, {CONTENT_TYPE: STRUCTURED}, "")
+def structured_event(text: bytes, where: str = "") -> Decoded:
+    """Return the event of a text in structured mode, which is valid JSON. Raises `RequestRejected`, which begins with `where`."""
+    return _event(text, {CONTENT_TYPE: STRUCTURED}, where)
 
 
-def batch_of_events(body: bytes) -> list[Decoded]:
-    """Return the events of a batch, which is valid JSON. Raises `RequestRejected`, which names the event."""
+def events_of_batch(body: bytes) -> list[msgspec.Raw]:
+    """Return the texts of the events of a batch. Raises `RequestRejected` if the body is not a JSON array."""
     try:
-        events = _decode_batch(body)
+        return _decode_batch(body)
     except msgspec.ValidationError:
         reject_invalid("The body is not a batch of CloudEvents: it is not a JSON array.", f"One event has the Content-Type {STRUCTURED}.")
-    return [_event(bytes(event), {CONTENT_TYPE: STRUCTURED}, f"Event {number} of the batch: ") for number, event in enumerate(events, 1)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reject_invalid(f"The body cannot be used. Not valid JSON: {error}.", "Send JSON in UTF-8.")
 
 
 def binary_event(headers: Mapping[str, str], body: bytes) -> Decoded:

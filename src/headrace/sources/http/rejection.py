@@ -18,3 +18,8 @@ class RequestRejected(Exception):
 def reject_invalid(detail: str, hint: str | None = None) -> NoReturn:
     """Raise the rejection of an invalid request."""
     raise RequestRejected(400, "invalid", detail, hint)
+
+
+def reject_too_large(detail: str, hint: str) -> NoReturn:
+    """Raise the rejection of a request that is too large."""
+    raise RequestRejected(413, "too-large", detail, hint)

@@ -65,6 +65,11 @@ def media_type(header: str) -> MediaType:
     return MediaType(name.strip().lower(), charset)
 
 
+def is_compressed(header: str) -> bool:
+    """Return whether a header `Content-Encoding` names a coding other than `identity`."""
+    return any(coding.strip().lower() not in ("", "identity") for coding in header.split(","))
+
+
 def check_header_names(names: Iterable[object]) -> tuple[str, ...]:
     """Return the names of further headers that messages keep, in lower case. Raises `UpstreamError`."""
     checked = tuple(sorted({name.lower() if isinstance(name, str) else "" for name in names}))

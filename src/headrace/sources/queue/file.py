@@ -20,7 +20,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from fcntl import LOCK_EX, LOCK_UN, flock
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -28,12 +28,17 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
+from headrace.durable_files import sync_folder
 from headrace.errors import HeadraceError, StorageBusy, StorageFull, UpstreamError
 from headrace.sources.outgoing import LaneLayout, LaneNames
+from headrace.sources.queue.turn import Turn
 
 APPLICATION: Final = 0x48525155
 VERSION: Final = 5
 BUSY_SECONDS: Final = 20.0
+"""Time that a writer waits for its turn, and then for a transaction of another program."""
+ROW_BYTES: Final = 50
+"""About the bytes of a message in the file, without its data and metadata."""
 LANE_BITS: Final = 40
 LAST_IN_LANE: Final = (1 << LANE_BITS) - 1
 
@@ -72,12 +77,12 @@ def lane_name(name: str, birthmark: str) -> str:
 
 class QueueFile:
     """The queue at `path`, created if it does not exist and `create` is set. `lanes` change how keys are spread
-    from now on.
+    from now on. Changes wait up to `busy_seconds` for other writers.
 
     Raises `UpstreamError` if it cannot be opened.
     """
 
-    def __init__(self, path: Path, *, lanes: LaneNames = None, create: bool = True) -> None:
+    def __init__(self, path: Path, *, lanes: LaneNames = None, create: bool = True, busy_seconds: float = BUSY_SECONDS) -> None:
         layout = None if lanes is None else LaneLayout.of(lanes)
         if create and not path.exists():
             _create(path, layout or LaneLayout.of(1))
@@ -86,19 +91,18 @@ class QueueFile:
         if path.is_dir():
             raise UpstreamError(f"{path} is a folder, not a queue.", hint="Give the path of a file; it is made if it is not there.")
         self.path = path
+        self._busy_seconds = busy_seconds
         with plain(path):
             status = path.stat()
             self._file = (status.st_dev, status.st_ino)
-            self.connection = connect(path)
-            self._turn: int | None = None
+            self.connection = connect(path, busy_seconds=busy_seconds)
+            self._turn: Turn | None = None
             try:
                 recognise(self.connection, path)
-                self._turn = _open_turn(path)
+                self._turn = Turn(path)
                 self.birthmark: str = self.connection.execute("SELECT birthmark FROM queue").fetchone()[0]
             except (sqlite3.Error, HeadraceError):
                 self.connection.close()
-                if self._turn is not None:
-                    os.close(self._turn)
                 raise
         if layout is not None:
             try:
@@ -119,23 +123,12 @@ class QueueFile:
                 return
         raise UpstreamError(f"The queue {self.path} was moved or deleted while it was open.", hint="Open it again.")
 
-    def has_more_than(self, max_bytes: int) -> bool:
-        """Return whether the pages of unread messages, without those of dead letters, have about more than `max_bytes`."""
-        with plain(self.path):
-            pages, free, page_bytes = (
-                int(self.connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
-            )
-            used = (pages - free) * page_bytes
-            if used <= max_bytes:
-                return False
-            (dead,) = self.connection.execute("SELECT coalesce(sum(length(data)), 0) FROM dead_letter").fetchone()
-        return used - int(dead) > max_bytes
-
     @contextmanager
     def writing(self, using: sqlite3.Connection | None = None) -> Iterator[sqlite3.Connection]:
         """Hold the only write lock. The changes of the block are durable when it has ended, or undone if it raised.
 
-        Writers first wait in the queue of a kernel lock. SQLite itself would poll with growing pauses.
+        Writers first wait in the queue of a kernel lock. SQLite itself would poll with growing pauses. Raises `StorageBusy` after
+        `busy_seconds`.
         """
         with self._at_turn(), plain(self.path), using or self.connection as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -145,18 +138,16 @@ class QueueFile:
     def _at_turn(self) -> Iterator[None]:
         if self._turn is None:
             raise UpstreamError(f"The queue {self.path} is closed.")
-        flock(self._turn, LOCK_EX)
+        descriptor = self._turn.acquire(self._busy_seconds)
         try:
             yield
         finally:
-            flock(self._turn, LOCK_UN)
+            os.close(descriptor)
 
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
-        if self._turn is not None:
-            os.close(self._turn)
-            self._turn = None
+        self._turn = None
 
     def _lay_out(self, layout: LaneLayout) -> None:
         with plain(self.path):
@@ -171,6 +162,23 @@ class QueueFile:
             waiting = epoch > 0 and connection.execute("SELECT EXISTS (SELECT 1 FROM message)").fetchone()[0]
         if waiting:
             log.warning("lanes of a queue changed while messages wait in it", path=str(self.path), lanes=layout.names)
+
+
+def has_more_than(path: Path, max_bytes: int, *, busy_seconds: float = BUSY_SECONDS) -> bool:
+    """Return whether the unread messages of the queue at `path` have more than `max_bytes`, about. Dead letters do not count.
+
+    It has a connection of its own, so that it does not wait for writers.
+    """
+    with plain(path), closing(connect(path, busy_seconds=busy_seconds)) as connection:
+        pages, free, page_bytes = (
+            int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
+        )
+        if (pages - free) * page_bytes <= max_bytes:
+            return False
+        # The file also has dead letters, and pages that are not full. SQLite takes the lengths of blobs from the head of a row, but would
+        # read the whole row for that of a text: so a key counts with the row.
+        unread = connection.execute("SELECT coalesce(sum(length(data) + coalesce(length(metadata), 0) + ?), 0) FROM message", (ROW_BYTES,))
+        return int(unread.fetchone()[0]) > max_bytes
 
 
 def recognise(connection: sqlite3.Connection, path: Path) -> None:
@@ -226,10 +234,10 @@ def spread(connection: sqlite3.Connection, before: LaneLayout, layout: LaneLayou
     connection.executemany("UPDATE lane SET last = ?, change = ? WHERE id = ?", [(last, change, id) for id, last in known.values()])
 
 
-def connect(path: Path, *, synchronous: str = "FULL") -> sqlite3.Connection:
+def connect(path: Path, *, synchronous: str = "FULL", busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Return a connection to the existing database at `path`."""
     connection = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False
     )
     try:
         connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -260,22 +268,19 @@ def plain(path: Path) -> Iterator[None]:
 
 
 def make_queue_folder(path: Path) -> None:
-    """Make the folder of the queue at `path`, which only its owner can read. Raises `UpstreamError`."""
+    """Make the folder of the queue at `path`, which only its owner can read. Raises `UpstreamError`.
+
+    A power loss does not remove it, else the messages in it would be lost.
+    """
     try:
+        missing = list(takewhile(lambda folder: not folder.exists(), path.parents))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in missing:
+            with suppress(PermissionError):  # a folder may admit new entries but no readers
+                sync_folder(folder.parent)
     except OSError as error:
         raise UpstreamError(
             f"The folder {path.parent} cannot be made: {error.strerror or error}.", hint="Its parent must be one you may write to."
-        ) from error
-
-
-def _open_turn(path: Path) -> int:
-    """Return a descriptor of the file whose lock writers wait for. Raises `UpstreamError`."""
-    try:
-        return os.open(path.with_name(path.name + "-turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise UpstreamError(
-            f"The queue {path} cannot be used: {error.strerror or error}.", hint="You must be able to write to its folder."
         ) from error
 
 

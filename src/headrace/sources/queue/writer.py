@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from threading import Lock
 from time import time_ns
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from headrace.errors import UpstreamError, UsageError
 from headrace.sources.group_commit import GroupCommit
 from headrace.sources.outgoing import Key, LaneLayout, LaneNames, OutgoingMessage, SentMessage, draft, drafts
-from headrace.sources.queue.file import LAST_IN_LANE, QueueFile, lane_name, lane_row, new_change, row_id_of
+from headrace.sources.queue.file import BUSY_SECONDS, LAST_IN_LANE, QueueFile, has_more_than, lane_name, lane_row, new_change, row_id_of
 from headrace.sources.queue.wakeup import wake_reader
 
 MAX_IDS: Final = 10_000
 """Maximum number of lanes whose ids a writer caches."""
 Answer = list[SentMessage] | UsageError
+R = TypeVar("R")
 
 
 class QueueWriter:
@@ -28,11 +30,15 @@ class QueueWriter:
 
     When `send` returns, the message is on disk. Messages with the same key are in the same lane, in order. A message without a lane or key
     goes to any lane. Raises `UpstreamError` if the queue cannot be opened.
+
+    A commit waits up to `busy_seconds` for other processes that use the queue, then raises `StorageBusy`.
     """
 
-    def __init__(self, path: str | Path, *, lanes: LaneNames = None) -> None:
+    def __init__(self, path: str | Path, *, lanes: LaneNames = None, busy_seconds: float = BUSY_SECONDS) -> None:
         self._path = Path(path).expanduser()
         self._lanes = lanes
+        self._busy_seconds = busy_seconds
+        self._thread: ThreadPoolExecutor | None = None
         self._lock = Lock()
         self._file: QueueFile | None = None
         self._ids: dict[str, int] = {}
@@ -41,7 +47,7 @@ class QueueWriter:
 
     def __enter__(self) -> Self:
         with self._lock:
-            self._file = QueueFile(self._path, lanes=self._lanes)
+            self._file = QueueFile(self._path, lanes=self._lanes, busy_seconds=self._busy_seconds)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -49,13 +55,16 @@ class QueueWriter:
             if self._file is not None:
                 self._file.close()
                 self._file = None
+            if self._thread is not None:
+                self._thread.shutdown(wait=False)
+                self._thread = None
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
+        return await self._in_thread(self.__enter__)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         await self._group.aclose()
-        await asyncio.to_thread(self.__exit__, kind, error, traceback)
+        await self._in_thread(lambda: self.__exit__(kind, error, traceback))
 
     def send(self, value: Any, *, lane: str | None = None, key: str | None = None) -> SentMessage:
         """Send one JSON value, or a `msgspec.Raw` of JSON text.
@@ -81,12 +90,20 @@ class QueueWriter:
         return _sent(await self._group.submit(messages))
 
     def has_more_than(self, max_bytes: int) -> bool:
-        """Return whether the unread messages have about more than `max_bytes`. Blocking. Raises as `send` does."""
-        with self._lock:
-            return self._require_open().has_more_than(max_bytes)
+        """Return whether the unread messages have more than `max_bytes`, about. Blocking, but does not wait for a commit. Raises as
+        `send` does.
+        """
+        self._require_open()
+        return has_more_than(self._path, max_bytes, busy_seconds=self._busy_seconds)
 
     async def _append_in_thread(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
-        return await asyncio.to_thread(self._append, several)
+        return await self._in_thread(lambda: self._append(several))
+
+    async def _in_thread(self, call: Callable[[], R]) -> R:
+        """Call a function in the thread of this writer. A busy queue must not take the threads of others."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace queue writer")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def _append(self, several: list[list[OutgoingMessage]]) -> list[Answer]:
         """Write several groups of messages in one commit. A group that names an unknown lane is omitted and gets the error."""

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.core.matching.paths import JsonPath
 from headrace.core.signatures.schemes import SCHEMES
-from headrace.core.values.message_text import decode_metadata
-from headrace.sources.http.decoding import RequestDecoding, challenge_of, decode_request
+from headrace.core.values.message_text import MessageMetadata, decode_metadata
+from headrace.sources.http.decoding import MAX_REQUEST_MESSAGES, RequestDecoding, challenge_of, decode_request
 from headrace.sources.http.rejection import RequestRejected
 from headrace.sources.outgoing import OutgoingMessage
 
@@ -170,3 +170,85 @@ def test_a_body_that_is_no_form_is_rejected(body: bytes) -> None:
     with pytest.raises(RequestRejected, match="not a form") as rejection:
         decode(body, content_type=FORM)
     assert rejection.value.status == 400
+
+
+NDJSON = "application/x-ndjson"
+BATCH = "application/cloudevents-batch+json"
+
+
+def batch(count: int) -> bytes:
+    return json.dumps([EVENT | {"id": str(number)} for number in range(count)]).encode()
+
+
+def rejection(body: bytes, **headers: str) -> RequestRejected:
+    with pytest.raises(RequestRejected) as caught:
+        decode(body, PLAIN, **headers)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"1\n" * (MAX_REQUEST_MESSAGES + 1), NDJSON), (batch(MAX_REQUEST_MESSAGES + 1), BATCH)], ids=["lines", "batch"]
+)
+def test_a_request_of_too_many_messages_is_rejected(body: bytes, kind: str) -> None:
+    error = rejection(body, content_type=kind)
+    assert (error.status, error.slug) == (413, "too-large")
+    assert f"{MAX_REQUEST_MESSAGES:,}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [(b"\n" * 20_000 + b"1\n" * MAX_REQUEST_MESSAGES, NDJSON), (batch(MAX_REQUEST_MESSAGES), BATCH)],
+    ids=["lines", "batch"],
+)
+def test_a_request_of_the_most_messages_is_accepted(body: bytes, kind: str) -> None:
+    assert len(decode(body, content_type=kind)) == MAX_REQUEST_MESSAGES
+
+
+@pytest.mark.parametrize(("body", "kind"), [(b"1\n" * 2_000, NDJSON), (batch(2_000), BATCH)], ids=["lines", "batch"])
+def test_headers_that_many_messages_repeat_count_for_the_size_of_the_request(body: bytes, kind: str) -> None:
+    assert len(decode(body, content_type=kind, user_agent="a" * 1_000)) == 2_000
+    error = rejection(body, content_type=kind, user_agent="a" * 20_000)
+    assert (error.status, error.slug) == (413, "too-large")
+
+
+def test_a_key_from_the_headers_counts_for_the_size_of_the_request() -> None:
+    decoding = RequestDecoding(SCHEMES["none"], JsonPath.parse("@.headers.x-tenant"))
+    with pytest.raises(RequestRejected) as caught:
+        decode(b"1\n" * 2_000, RequestDecoding(decoding.scheme, decoding.key, ("x-tenant",)), content_type=NDJSON, x_tenant="a" * 10_000)
+    assert caught.value.status == 413
+
+
+def test_messages_without_an_id_share_their_metadata() -> None:
+    messages = decode(b"1\n" * 100, content_type=NDJSON, traceparent="00-1")
+    assert len({id(one.metadata) for one in messages}) == 1
+
+
+@pytest.mark.parametrize("key", ["k", 'a"\\\u00e9', ""])
+def test_the_metadata_of_a_line_have_headers_time_and_id(key: str) -> None:
+    headers = {"content-type": NDJSON, "idempotency-key": key}
+    first, second = decode_request(PLAIN, headers, b"1\n2", 1_000).messages
+    for number, message in enumerate((first, second), 1):
+        assert message.metadata is not None
+        found = decode_metadata(message.metadata)
+        expected = found.id if found.id is None else f"{found.id.rpartition('/')[0]}/{number}"
+        pairs = tuple((name, value.encode()) for name, value in headers.items())
+        assert found == MessageMetadata(headers=pairs, timestamp_ms=1_000, id=expected)
+        assert (found.id is None) is (not key)
+
+
+@pytest.mark.parametrize("kind", ["application/json", NDJSON, BATCH, FORM])
+@pytest.mark.parametrize("coding", ["gzip", "identity, br", "x"])
+def test_a_compressed_body_is_rejected(kind: str, coding: str) -> None:
+    error = rejection(b"1", content_type=kind, content_encoding=coding)
+    assert (error.status, error.slug) == (415, "unsupported-media-type")
+    assert "Content-Encoding" in str(error)
+
+
+def test_a_compressed_event_in_binary_mode_is_rejected() -> None:
+    event = {f"ce_{name}": value for name, value in EVENT.items()}
+    assert rejection(b"\x1f\x8b", content_type="application/octet-stream", content_encoding="gzip", **event).status == 415
+
+
+@pytest.mark.parametrize("coding", ["", "identity", " Identity "])
+def test_the_coding_identity_is_none(coding: str) -> None:
+    assert [one.data for one in decode(b"1", content_encoding=coding)] == [b"1"]
