@@ -37,8 +37,8 @@ class Bucket(Protocol):
         """Return up to 1,000 objects whose keys begin with `prefix`."""
         ...
 
-    async def head(self, key: str) -> StoredObject:
-        """Return the present state of an object. Raises `Missing`."""
+    async def head(self, key: str, version: str | None = None) -> StoredObject:
+        """Return the present state of an object, or that of its version. Raises `Missing`."""
         ...
 
     async def get(self, key: str) -> Content:

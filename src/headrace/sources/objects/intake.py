@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Coroutine, Iterable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Final
 
 import structlog
@@ -20,8 +22,11 @@ from headrace.sources.objects.tracker import TrackedObject, Tracker
 
 MAX_WAITING: Final = 1_000
 """Objects that are found and not read. A listing pauses at this number."""
+MAX_RETRIED: Final = 10_000
+"""Objects that wait to be read for the first time or again. Listings and notifications pause at this number."""
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 30.0
+MAX_EXPONENT: Final = 10
 LISTING: Final = "listing"
 
 log = structlog.get_logger(__name__)
@@ -49,6 +54,10 @@ class Intake:
         self._state = state
         self._problems = problems
         self._waiting: deque[TrackedObject] = deque()
+        self._retries: list[tuple[float, int, TrackedObject]] = []
+        """A heap of the objects that could not be read, by the time of their retry."""
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._failure: Exception | None = None
@@ -57,7 +66,7 @@ class Intake:
     def start(self, resumed: Iterable[TrackedObject], notifications: Notifications | None) -> None:
         """Begin with the objects that were in progress."""
         self._waiting.extend(resumed)
-        self._room.set()
+        self._update_room()
         if self._interval is not None:
             self._begin(self._list_repeatedly(self._interval), "headrace listing of a bucket")
         if notifications is not None:
@@ -76,12 +85,17 @@ class Intake:
         """Return the next object if there is one."""
         return self._pop() if self._waiting else None
 
-    def retry(self, tracked: TrackedObject, failures: int) -> None:
+    def retry(self, tracked: TrackedObject) -> None:
         """Return an object to the end of the line after a pause, which grows with its failures."""
-        self._begin(self._put_later(tracked, min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2**failures)), "headrace object to be read again")
+        due = asyncio.get_running_loop().time() + _pause(tracked.failures)
+        heappush(self._retries, (due, next(self._numbers), tracked))
+        self._update_room()
+        self._set_timer()
 
     async def aclose(self) -> None:
         """End all tasks."""
+        self._retries.clear()
+        self._set_timer()
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
@@ -90,9 +104,15 @@ class Intake:
 
     def _pop(self) -> TrackedObject:
         tracked = self._waiting.popleft()
-        if len(self._waiting) < MAX_WAITING:
-            self._room.set()
+        self._update_room()
         return tracked
+
+    def _update_room(self) -> None:
+        waiting = len(self._waiting)
+        if waiting < MAX_WAITING and waiting + len(self._retries) < MAX_RETRIED:
+            self._room.set()
+        else:
+            self._room.clear()
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -107,13 +127,20 @@ class Intake:
 
     def _put(self, tracked: TrackedObject) -> None:
         self._waiting.append(tracked)
-        if len(self._waiting) >= MAX_WAITING:
-            self._room.clear()
+        self._update_room()
         self._arrived.set()
 
-    async def _put_later(self, tracked: TrackedObject, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        self._put(tracked)
+    def _set_timer(self) -> None:
+        """Set the only timer to the time of the next retry."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(self._retries[0][0], self._put_due) if self._retries else None
+
+    def _put_due(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._retries and self._retries[0][0] <= now:
+            self._put(heappop(self._retries)[2])
+        self._set_timer()
 
     async def _receive(self, notifications: Notifications) -> None:
         while True:
@@ -126,18 +153,18 @@ class Intake:
         while True:
             begun = time.monotonic()
             try:
-                count, busy = await self._list()
+                objects, busy = await self._list()
             except StreamError as error:
                 if LISTING not in self._problems:
                     log.warning("bucket not listed", error=str(error))
                 self._problems[LISTING] = str(error)
-                pause = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2**failures)
+                pause = _pause(failures)
                 failures += 1
             else:
                 failures = 0
                 self._problems.pop(LISTING, None)
                 pause = max(interval, busy)
-                log.debug("bucket listed", objects=count, seconds=round(time.monotonic() - begun, 3))
+                log.debug("bucket listed", objects=objects, seconds=round(time.monotonic() - begun, 3))
             await asyncio.sleep(pause)
 
     async def _list(self) -> tuple[int, float]:
@@ -157,9 +184,15 @@ class Intake:
                 continuation = page.next
                 if continuation is None:
                     break
-            count = len(seen)
-            if count:
+            objects = len(seen)
+            if objects:
                 await self._state.retain(seen)
         finally:
             self._tracker.seen = None
-        return count, busy
+        return objects, busy
+
+
+def _pause(failures: int) -> float:
+    """Return the seconds before another attempt."""
+    # Without its limit, the power is too large for a float after 1,024 failures, which are 9 hours.
+    return min(MAX_RETRY_SECONDS, RETRY_SECONDS * float(2 ** min(failures, MAX_EXPONENT)))

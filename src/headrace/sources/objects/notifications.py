@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -81,9 +82,26 @@ class Notifications:
         return self._problems | dict(self._producer.get_errors())
 
     async def aclose(self) -> None:
-        """Make all notifications visible whose object is not finished."""
-        if self._deletions:
-            await asyncio.wait(self._deletions)
+        """Make all notifications visible whose object is not finished.
+
+        A task that is cancelled, also before this call, waits for nothing: the polls and the extensions end, and the client is closed.
+        Notifications whose object is not finished come again when their leases end.
+        """
+        try:
+            if self._deletions and not _is_cancelled():
+                await asyncio.wait(self._deletions)
+        finally:
+            await self._close_queue()
+
+    async def _close_queue(self) -> None:
+        if _is_cancelled():
+            for task in self._deletions:
+                task.cancel()
+            # The timeout lets the producer stop its receiver, and cancels it as soon as it waits.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await self._producer.aclose()
+            return
         try:
             if hasattr(self._stream, "aclose"):
                 await self._stream.aclose()
@@ -102,7 +120,7 @@ class Notifications:
         if notified.etag:
             return notified.stored
         try:
-            return await self._bucket.head(notified.key)
+            return await self._bucket.head(notified.key, notified.version)
         except Missing:
             return None
 
@@ -115,5 +133,13 @@ class Notifications:
         try:
             await self._producer.advance([AdvanceItem(part, outcome) for part in parts])
         except HeadraceError as error:
-            # They stay invisible until the upstream closes, and come again then.
             log.warning("notifications not deleted", notifications=len(parts), error=str(error))
+            # A failed answer abandons the leases, without a request. The messages come again when these end, and are deleted then.
+            with suppress(HeadraceError):
+                await self._producer.advance([AdvanceItem(part, _FAILED) for part in parts])
+
+
+def _is_cancelled() -> bool:
+    """Return whether the task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.sources.objects.location import StoredObject
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
 
 class Notified(NamedTuple):
-    """The object of a notification. `etag` has no quotes, and is empty if the notification has none."""
+    """The object of a notification. `etag` has no quotes. It is empty if the state of the object must be requested."""
 
     bucket: str
     key: str
@@ -32,8 +35,12 @@ Parser: TypeAlias = Callable[[bytes], Notified]
 
 
 def milliseconds(text: str | None) -> int | None:
-    """Return a time of a notification in milliseconds since 1970, or None if it is not valid."""
-    try:
-        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000)
-    except ValueError:
+    """Return a time in milliseconds since 1970. Return None if it is not valid, or not in the years 1 to 9999 of UTC."""
+    if text is None:
         return None
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return (moment - _EPOCH) // _MILLISECOND

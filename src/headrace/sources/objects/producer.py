@@ -117,8 +117,10 @@ class ObjectProducer(SharedStreamProducer):
                 async with aclosing(opened.lines.lines(tracked, first)) as lines:
                     async for item in lines:
                         yield item
-                if tracked.is_done and opened.tracker.is_open(tracked):
+                # The notifications of an object that is finished already are deleted here if that has failed before.
+                if tracked.is_done and (opened.tracker.is_open(tracked) or tracked.parts):
                     await self._record([tracked])
+                opened.lines.end(tracked)
             except Missing:
                 await self._lose(opened, tracked)
             except UpstreamFenced:
@@ -144,7 +146,7 @@ class ObjectProducer(SharedStreamProducer):
             selection = description.selection
             tracker = Tracker(state.finished)
             intake = Intake(bucket, selection, description.interval, tracker, state, self._problems)
-            lines = LineReading(bucket, intake, decoder_of(description.decode), self._problems)
+            lines = LineReading(bucket, intake, decoder_of(description.decode))
             notifications = None
             if description.notifications is not None:
                 queue = description.notifications.producer()
@@ -203,8 +205,12 @@ class ObjectProducer(SharedStreamProducer):
 
     def get_errors(self) -> Mapping[str, str]:
         """Return why the bucket, the notifications or single objects cannot be read now, and which objects are lost."""
-        notifications = None if self._opened is None else self._opened.notifications
-        return self._losses | self._problems | ({} if notifications is None else dict(notifications.errors()))
+        errors = self._losses | self._problems
+        if (opened := self._opened) is not None:
+            errors |= opened.lines.errors()
+            if opened.notifications is not None:
+                errors |= opened.notifications.errors()
+        return errors
 
     async def decode_again(self, message: Message) -> Message:
         """Return a malformed line, decoded again, unless it was cut."""
@@ -219,11 +225,14 @@ class ObjectProducer(SharedStreamProducer):
             await opened.intake.aclose()
             await opened.lines.aclose()
             await self._commits.aclose()
-            if opened.notifications is not None:
-                await opened.notifications.aclose()
         finally:
-            for bucket in opened.buckets:
-                await bucket.aclose()
+            try:
+                # Also if the close is cancelled, or else their leases are extended without end.
+                if opened.notifications is not None:
+                    await opened.notifications.aclose()
+            finally:
+                for bucket in opened.buckets:
+                    await bucket.aclose()
 
     async def _record(self, objects: Sequence[TrackedObject]) -> None:
         """Make progress durable. Then delete the notifications of what is finished."""
@@ -254,6 +263,7 @@ class ObjectProducer(SharedStreamProducer):
             one.committed = committing
             if is_done:
                 opened.tracker.finish(one)
+                self._losses.pop(one.lane, None)  # a notification has named its version after all
         return [None] * len(groups)
 
     async def _lose(self, opened: _Opened, tracked: TrackedObject) -> None:
@@ -261,6 +271,7 @@ class ObjectProducer(SharedStreamProducer):
         log.warning("object missing before it was done", lane=tracked.lane, read=tracked.owed, size=tracked.stored.size)
         if len(self._losses) < MAX_NAMED_LOSSES:
             self._losses[tracked.lane] = f"Deleted or replaced after {tracked.owed} of {tracked.stored.size} bytes were read."
+        opened.lines.end(tracked)
         opened.state.drop(tracked.digest)
         opened.tracker.drop(tracked)
         if opened.notifications is not None:

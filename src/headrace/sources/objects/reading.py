@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,8 +14,8 @@ import structlog
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.decoding import Decoder, decoded_message
 from headrace.sources.line_splitter import LONG_LINE, Line, LineSplitter
-from headrace.sources.objects.bucket import Bucket
-from headrace.sources.objects.intake import Intake
+from headrace.sources.objects.bucket import Bucket, Missing
+from headrace.sources.objects.intake import MAX_RETRIED, Intake
 from headrace.sources.objects.tracker import ObjectPosition, TrackedObject
 from headrace.triggers.raw_event import Message
 
@@ -23,6 +23,9 @@ FIRST_BYTES: Final = 256 * 1024
 CHUNK_BYTES: Final = 1024 * 1024
 MAX_AHEAD: Final = 16
 """Objects whose first bytes are fetched ahead: up to 4 MiB."""
+MAX_NAMED: Final = 100
+"""Objects that cannot be read now, in the report of the stream."""
+UNREADABLE: Final = "unreadable objects"
 
 log = structlog.get_logger(__name__)
 
@@ -38,14 +41,14 @@ def metadata_message(bucket: str, tracked: TrackedObject) -> Message:
 
 
 class LineReading:
-    """Reads the lines of objects. `problems` names objects that cannot be read now."""
+    """Reads the lines of objects."""
 
-    def __init__(self, bucket: Bucket, intake: Intake, decode: Decoder, problems: dict[str, str]) -> None:
+    def __init__(self, bucket: Bucket, intake: Intake, decode: Decoder) -> None:
         self._bucket = bucket
         self._intake = intake
         self._decode = decode
-        self._problems = problems
-        self._failures: dict[str, int] = {}
+        self._unreadable = 0
+        self._named: dict[str, str] = {}
         self._ahead: deque[tuple[TrackedObject, asyncio.Task[bytes]]] = deque()
 
     async def next(self) -> tuple[TrackedObject, asyncio.Task[bytes]]:
@@ -60,7 +63,13 @@ class LineReading:
         """Yield the lines that were not yielded yet. Raises `Missing`."""
         stored, start = tracked.stored, tracked.owed
         splitter = LineSplitter(start)
-        data = await first
+        try:
+            data = await first
+        except Missing:
+            # Its notification may have named the version after the request, which had none.
+            if tracked.stored.version is None:
+                raise
+            data = await self._first(tracked)
         while True:
             start += len(data)
             lines = splitter.feed(data)
@@ -77,18 +86,33 @@ class LineReading:
                     tracked.owed, tracked.last = line.end, line.start
                 yield self._message(tracked, line), ObjectPosition(tracked, line.start, line.end)
             if tracked.has_ended:
-                self._succeed(stored.key)
                 return
-            data = await self._bucket.get_range(stored, start, min(start + CHUNK_BYTES, stored.size))
+            data = await self._range(tracked, start, CHUNK_BYTES)
 
     def fail(self, tracked: TrackedObject, error: HeadraceError) -> None:
         """Read an object again later, from what was yielded of it."""
         key = tracked.stored.key
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        if failures == 1:
+        tracked.failures += 1
+        if tracked.failures == 1:
+            self._unreadable += 1
             log.warning("object not readable", key=key, error=str(error))
-        self._problems[key] = str(error)
-        self._intake.retry(tracked, failures)
+        if key in self._named or len(self._named) < MAX_NAMED:
+            self._named[key] = str(error)
+        self._intake.retry(tracked)
+
+    def end(self, tracked: TrackedObject) -> None:
+        """Record that an object was read to its end, or is missing: its failures are over."""
+        if tracked.failures:
+            tracked.failures = 0
+            self._unreadable -= 1
+            self._named.pop(tracked.stored.key, None)
+
+    def errors(self) -> Mapping[str, str]:
+        """Return why objects cannot be read now, for up to MAX_NAMED of them, and how many others there are."""
+        others = self._unreadable - len(self._named)
+        if others <= 0:
+            return self._named
+        return self._named | {UNREADABLE: f"{others:,} more objects cannot be read. No others are looked for while {MAX_RETRIED:,} wait."}
 
     async def aclose(self) -> None:
         """End the requests."""
@@ -103,12 +127,18 @@ class LineReading:
         self._ahead.append((tracked, task))
 
     async def _first(self, tracked: TrackedObject) -> bytes:
-        stored, start = tracked.stored, tracked.owed
-        return await self._bucket.get_range(stored, start, min(start + FIRST_BYTES, stored.size)) if start < stored.size else b""
+        return await self._range(tracked, tracked.owed, FIRST_BYTES) if tracked.owed < tracked.stored.size else b""
 
-    def _succeed(self, key: str) -> None:
-        if self._failures.pop(key, None) is not None:
-            self._problems.pop(key, None)
+    async def _range(self, tracked: TrackedObject, start: int, size: int) -> bytes:
+        """Return up to `size` bytes of an object. Raises `Missing`."""
+        while True:
+            stored = tracked.stored
+            try:
+                return await self._bucket.get_range(stored, start, min(start + size, stored.size))
+            except Missing:
+                # A notification may have named the version during the request, which had none.
+                if tracked.stored.version == stored.version:
+                    raise
 
     def _message(self, tracked: TrackedObject, line: Line) -> Message:
         key, modified = tracked.stored.key, tracked.stored.modified_ms

@@ -22,7 +22,7 @@ class TrackedObject:
     done. `owed`: the end of the last line that was read. `parts` are its notifications.
     """
 
-    __slots__ = ("at", "committed", "committing", "digest", "has_ended", "is_held", "lane", "last", "owed", "parts", "stored")
+    __slots__ = ("at", "committed", "committing", "digest", "failures", "has_ended", "is_held", "lane", "last", "owed", "parts", "stored")
 
     def __init__(self, stored: StoredObject, digest: bytes) -> None:
         self.stored = stored
@@ -34,6 +34,8 @@ class TrackedObject:
         self.committing: int | None = None
         """The start of the last line that is advanced, whether it is durable or not."""
         self.committed: int | None = None
+        self.failures = 0
+        """How often it could not be read since it was last read."""
         self.has_ended = False
         """Whether it was read to its end."""
         self.is_held = False
@@ -87,7 +89,10 @@ class Tracker:
         return tracked
 
     def notify(self, stored: StoredObject, part: Part) -> tuple[TrackedObject | None, bool]:
-        """Record a notification. Return the object if it is new, and whether the notification waits for its end."""
+        """Record a notification. Return the object if it is new, and whether the notification waits for its end.
+
+        An object of a listing has no version. It takes that of the notification: with it, the object is read also if it is replaced.
+        """
         digest = stored.digest
         tracked = self._open.get(digest)
         is_new = tracked is None
@@ -95,6 +100,8 @@ class Tracker:
             tracked = self._new(stored, digest)
             if tracked is None:
                 return None, False
+        elif tracked.stored.version is None and stored.version is not None:
+            tracked.stored = tracked.stored._replace(version=stored.version)
         tracked.parts.append(part)
         return (tracked if is_new else None), True
 

@@ -71,9 +71,10 @@ class AzureContainer:
         except ValueError as error:
             raise StreamError(f"{what}: the answer is not a listing of Azure Blob Storage: {error}.", hint=AWAY) from error
 
-    async def head(self, key: str) -> StoredObject:
-        """Return the present state of an object."""
-        headers = (await self._read("HEAD", key, _ABSENT)).headers
+    async def head(self, key: str, version: str | None = None) -> StoredObject:
+        """Return the present state of an object, or that of its version."""
+        answer = await self._read("HEAD", key, _ABSENT, query={} if version is None else {"versionid": version})
+        headers = answer.headers
         size, modified = int(headers.get("Content-Length", 0)), milliseconds(headers.get("Last-Modified"))
         return StoredObject(key, _etag(headers), size, modified)
 
@@ -109,9 +110,16 @@ class AzureContainer:
     def _blob(self, key: str) -> str:
         return f"{self._path}/{quote(key)}"
 
-    async def _read(self, method: str, key: str, missing: frozenset[str], headers: Mapping[str, str] | None = None) -> Answer:
+    async def _read(
+        self,
+        method: str,
+        key: str,
+        missing: frozenset[str],
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, object] | None = None,
+    ) -> Answer:
         what = f"Object {key!r} cannot be read"
-        answer = await self._client.request(what, method, self._blob(key), {}, expected=missing, headers=headers)
+        answer = await self._client.request(what, method, self._blob(key), query or {}, expected=missing, headers=headers)
         if answer.code:
             raise Missing(what)
         return answer

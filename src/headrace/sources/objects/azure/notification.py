@@ -40,7 +40,7 @@ def parse_notification(data: bytes) -> Notified:
     """Return what one event says. Raises `MalformedEvent`."""
     try:
         event = _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedEvent(f"The message is not an event about a blob: {error}.") from error
     container, separator, key = event.subject.removeprefix(_CONTAINERS).partition(_BLOBS)
     if not event.subject.startswith(_CONTAINERS) or not separator:

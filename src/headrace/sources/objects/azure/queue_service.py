@@ -164,5 +164,5 @@ def values_of(text: str) -> list[bytes]:
             return [data]
     try:
         return [bytes(one) for one in msgspec.json.decode(data, type=list[msgspec.Raw])]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [data]

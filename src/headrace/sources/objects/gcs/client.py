@@ -148,10 +148,11 @@ class GcsBucket:
         listing = _decoded(what, answer.body, _Listing)
         return Page([_stored(item) for item in listing.items], listing.nextPageToken or None)
 
-    async def head(self, key: str) -> StoredObject:
-        """Return the present state of an object."""
+    async def head(self, key: str, version: str | None = None) -> StoredObject:
+        """Return the present state of an object, or that of its generation."""
         what = f"Object {key!r} cannot be read"
-        answer = await self._read(what, key, {"fields": "name,generation,size,timeCreated"})
+        generation = {} if version is None else {"generation": version}
+        answer = await self._read(what, key, {"fields": "name,generation,size,timeCreated"} | generation)
         return _stored(_decoded(what, answer.body, _Item))
 
     async def get(self, key: str) -> Content:

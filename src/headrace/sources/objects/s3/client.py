@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
 from typing import Any, Final
 
 from headrace.core.connection import Connection
@@ -15,6 +14,7 @@ from headrace.sources.aws.client import Service, open_client
 from headrace.sources.aws.service_errors import code_of
 from headrace.sources.objects.bucket import Conflict, Content, Missing, Page
 from headrace.sources.objects.location import StoredObject
+from headrace.sources.objects.notified import milliseconds
 from headrace.sources.objects.s3.listing_parser import ListingParserFactory
 
 ANSWER_SECONDS: Final = 20.0
@@ -46,7 +46,7 @@ REJECTED: Final[Mapping[str, str]] = {
     "NotImplemented": "The server must support conditional writes: the headers If-Match and If-None-Match of PutObject.",
 }
 """Errors that another attempt does not change, with what to do."""
-_MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound", "PreconditionFailed", "412", "InvalidRange", "416"})
+_MISSING: Final = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound", "PreconditionFailed", "412", "InvalidRange", "416"})
 _CONFLICT: Final = frozenset({"PreconditionFailed", "412", "NoSuchKey", "404"})
 
 SERVICE: Final = Service(
@@ -107,7 +107,7 @@ class S3Bucket:
         more = {} if continuation is None else {"ContinuationToken": continuation}
         answer = await self._request(f"Bucket {self._bucket!r} cannot be listed", self._client.list_objects_v2, {"Prefix": prefix, **more})
         objects = [
-            StoredObject(one["Key"], one.get("ETag", "").strip('"'), int(one.get("Size", 0)), _milliseconds(one.get("LastModified")))
+            StoredObject(one["Key"], one.get("ETag", "").strip('"'), int(one.get("Size", 0)), milliseconds(one.get("LastModified")))
             for one in answer.get("Contents", ())
         ]
         if not all(one.etag for one in objects):
@@ -117,11 +117,12 @@ class S3Bucket:
             )
         return Page(objects, answer.get("NextContinuationToken") if answer.get("IsTruncated") == "true" else None)
 
-    async def head(self, key: str) -> StoredObject:
-        """Return the present state of an object."""
-        answer = await self._request(f"Object {key!r} cannot be read", self._client.head_object, {"Key": key}, _MISSING)
+    async def head(self, key: str, version: str | None = None) -> StoredObject:
+        """Return the present state of an object, or that of its version."""
+        arguments = {"Key": key} | ({} if version is None else {"VersionId": version})
+        answer = await self._request(f"Object {key!r} cannot be read", self._client.head_object, arguments, _MISSING)
         modified = int(answer["LastModified"].timestamp() * 1_000)
-        return StoredObject(key, answer["ETag"].strip('"'), int(answer["ContentLength"]), modified, answer.get("VersionId"))
+        return StoredObject(key, answer["ETag"].strip('"'), int(answer["ContentLength"]), modified, version or answer.get("VersionId"))
 
     async def get(self, key: str) -> Content:
         """Return a whole object."""
@@ -182,11 +183,3 @@ async def _bounded(what: str, seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise described(what, TimeoutError(f"no answer within {seconds:g} s")) from None
-
-
-def _milliseconds(text: str | None) -> int | None:
-    """Return the time of a listing in milliseconds since 1970, or None if it is not valid."""
-    try:
-        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000)
-    except ValueError:
-        return None

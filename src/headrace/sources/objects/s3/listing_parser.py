@@ -6,6 +6,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 LISTING: Final = "ListObjectsV2Output"
+ROOT: Final = "ListBucketResult"
 OK_STATUS: Final = 200
 
 
@@ -40,9 +41,12 @@ class ListingParser:
 
 def parse_listing(body: bytes) -> dict[str, Any]:
     """Return the fields of a listing: `Contents` with texts only, and the continuation. Raises `ElementTree.ParseError`."""
+    root = ElementTree.fromstring(body)  # noqa: S314  # expat limits the growth of entities
+    if _name(root.tag) != ROOT:
+        raise ElementTree.ParseError(f"the answer is not a listing of S3: it begins with {_name(root.tag)[:40]!r}")
     parsed: dict[str, Any] = {}
     contents: list[dict[str, str]] = []
-    for element in ElementTree.fromstring(body):  # noqa: S314  # expat limits the growth of entities
+    for element in root:
         name = _name(element.tag)
         if name == "Contents":
             contents.append({_name(field.tag): field.text or "" for field in element})

@@ -19,8 +19,8 @@ class _Bucket(msgspec.Struct):
 
 class _Object(msgspec.Struct):
     key: str
-    size: int = 0
-    eTag: str = ""  # noqa: N815  # the name of S3
+    size: int | None = None
+    eTag: str | None = None  # noqa: N815  # the name of S3
     versionId: str | None = None  # noqa: N815
 
 
@@ -42,15 +42,18 @@ def parse_notification(data: bytes) -> Notified:
     """Return what one record of a notification says. Raises `MalformedEvent`."""
     try:
         record = _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        key = unquote_plus(record.s3.object.key, errors="strict")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedEvent(f"The message is not a notification of S3: {error}.") from error
     described = record.s3.object
+    size = described.size or 0
     return Notified(
         record.s3.bucket.name,
-        unquote_plus(described.key, errors="surrogateescape"),
+        key,
         record.eventName.startswith(CREATED),
-        described.eTag.strip('"'),
-        described.size,
+        # Some servers leave out the size, or send 0. An object of size 0 would be finished without being read, so its state is requested.
+        (described.eTag or "").strip('"') if size > 0 else "",
+        size,
         milliseconds(record.eventTime),
-        described.versionId,
+        described.versionId or None,  # empty in events of Ceph about a bucket without versions
     )

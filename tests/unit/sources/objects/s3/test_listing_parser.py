@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import pytest
@@ -41,3 +42,9 @@ def test_it_returns_the_same_objects(namespace: str) -> None:
 
 def test_a_listing_without_objects_has_none() -> None:
     assert parse_listing(b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")["Contents"] == []
+
+
+@pytest.mark.parametrize("body", [b"<html></html>", b"<Error><Code>SlowDown</Code></Error>", b"<ListBucketResults/>"])
+def test_another_answer_is_an_error_and_not_an_empty_listing(body: bytes) -> None:
+    with pytest.raises(ElementTree.ParseError, match="not a listing"):
+        parse_listing(body)
