@@ -37,6 +37,22 @@ async def test_a_second_reader_is_refused_while_the_first_one_reads(stream: Redi
         assert numbers_of(await first.take(1)) == [10]
 
 
+async def test_colons_in_groups_and_stream_keys_separate_nothing(stream: RedisStream) -> None:
+    """Group `a` with stream `b:KEY` and group `a:b` with stream `KEY` have the same parts."""
+    key, longer = stream.key, f"b:{stream.key}"
+    stream.send(numbers(0, 3))
+    stream.send(numbers(3, 6), longer)
+    for _ in range(2):
+        async with reading(stream.upstream(group="a:b").producer()) as one, reading(stream.upstream(longer, group="a").producer()) as other:
+            items, others = await one.take(3), await other.take(3)
+            assert (numbers_of(items), numbers_of(others)) == ([0, 1, 2], [3, 4, 5])
+    async with reading(stream.upstream(group="a:b").producer()) as one, reading(stream.upstream(longer, group="a").producer()) as other:
+        await one.advance(await one.take(3))
+        await other.advance(await other.take(3))
+        assert (one.producer.get_errors(), other.producer.get_errors()) == ({}, {})
+    assert stream.client.exists(f"headrace:a%3Ab:{key}", f"headrace:a:{longer}") == 2
+
+
 async def test_a_reader_that_takes_nothing_keeps_its_lease(stream: RedisStream) -> None:
     stream.send(numbers(0, 10))
     producer = stream.producer(lease=4)

@@ -17,6 +17,7 @@ from headrace.sources.postgres.decoding.formats import ChangesFormatter, Debeziu
 from headrace.sources.postgres.errors import lost_slot
 from headrace.sources.postgres.positions import birthmark_of
 from headrace.sources.postgres.progress import ProgressTable
+from headrace.sources.postgres.publication import missing_tables, prepare_publication
 from headrace.sources.postgres.reader import SlotReader
 from headrace.sources.postgres.replication import ReplicationSession
 from headrace.sources.postgres.server import ServerSession, check_slot, role_error
@@ -123,7 +124,7 @@ class PostgresProducer(SharedStreamProducer):
     async def _start(self, server: ServerSession, replication: ReplicationSession) -> _Opened:
         description, slot = self._description, self._description.slot
         birthmark = birthmark_of(*await replication.identify(), server.info.database)
-        await server.prepare_publication(description.publication, description.tables, create=description.create_publication)
+        await prepare_publication(server, description.publication, description.tables, create=description.create_publication)
         progress, lanes, recorded_lsn = None, {}, None
         if description.progress_table is not None:
             progress = ProgressTable(server.connection, description.progress_table, slot)
@@ -179,7 +180,7 @@ class PostgresProducer(SharedStreamProducer):
             if passed > (0 if opened.progress is None else MAX_IDLE_WAL_BYTES):
                 await self._advances.submit(())
             opened.replication.confirm(opened.reader.received_lsn, self._confirmed_lsn, asks_reply=True)
-            missing = await opened.server.missing_tables(self._description.publication, self._description.tables)
+            missing = await missing_tables(opened.server, self._description.publication, self._description.tables)
             self._problems = {table: f"The publication does not have {table}: its changes are not delivered." for table in missing}
 
     def _check_alive(self, replication: ReplicationSession, arrived: bool) -> None:

@@ -1,10 +1,10 @@
-"""The session for requests: it checks the server, the publication and the slot, creates them, and reads what the slot has confirmed."""
+"""The session for requests: it checks the server and the slot, creates the slot, and reads what it has confirmed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headrace.errors import StreamError, UpstreamError
@@ -33,7 +33,6 @@ SELECT plugin, database, active_pid, {wal_status}, (confirmed_flush_lsn - '0/0')
 FROM pg_replication_slots WHERE slot_name = %s
 """
 _CONFIRMED: Final = "SELECT (confirmed_flush_lsn - '0/0')::numeric::text, {wal_status} FROM pg_replication_slots WHERE slot_name = %s"
-_TABLES: Final = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
 
 
 class ServerInfo(NamedTuple):
@@ -99,40 +98,6 @@ class ServerSession:
     async def create_slot(self, name: str) -> None:
         """Create a slot. It delivers the transactions that commit from now on."""
         await fetch(self._connection, "SELECT pg_create_logical_replication_slot(%s, %s)", name, PLUGIN)
-
-    async def prepare_publication(self, name: str, tables: Sequence[str], *, create: bool) -> None:
-        """Check that a publication has the tables. Create it, or add them, if `create` is True.
-
-        Raises:
-            UpstreamError: It, or a table of it, is missing, or this role may not create it.
-        """
-        from psycopg import sql
-
-        statement_tables = sql.SQL(", ").join(sql.Identifier(*table.split(".", 1)) for table in tables)
-        if not await fetch(self._connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name):
-            if not create:
-                raise UpstreamError(
-                    f"Publication {name!r} does not exist.",
-                    hint=f"Create it before the slot: CREATE PUBLICATION {name} FOR TABLE {', '.join(tables)}. "
-                    "Or set create_publication=True.",
-                )
-            await fetch(self._connection, sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), statement_tables))
-            return
-        missing = await self.missing_tables(name, tables)
-        if not missing:
-            return
-        if not create:
-            raise UpstreamError(
-                f"Publication {name!r} does not have {', '.join(missing)}: the changes are not delivered.",
-                hint=f"Run: ALTER PUBLICATION {name} ADD TABLE {', '.join(missing)}. Or set create_publication=True.",
-            )
-        added = sql.SQL(", ").join(sql.Identifier(*table.split(".", 1)) for table in missing)
-        await fetch(self._connection, sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), added))
-
-    async def missing_tables(self, publication: str, tables: Sequence[str]) -> list[str]:
-        """Return the tables that a publication does not have."""
-        published = {row[0] for row in await fetch(self._connection, _TABLES, publication)}
-        return [table for table in tables if table not in published]
 
     async def wait_until_confirmed(self, slot: str, lsn: int) -> None:
         """Wait until the server has stored that everything before `lsn` is confirmed.

@@ -78,6 +78,7 @@ class TransactionLog:
         self._passed: dict[str, int] = {}
         self._answered: set[str] = set()
         self._merge_at = MERGE_TRANSACTIONS
+        self._prune_at = MAX_IDLE_LANES
 
     @property
     def outstanding(self) -> int:
@@ -98,7 +99,7 @@ class TransactionLog:
         lane = message.lane
         state = self.lanes.get(lane)
         if state is None:
-            if len(self.lanes) >= MAX_IDLE_LANES:
+            if len(self.lanes) >= self._prune_at:
                 self._prune_idle_lanes()
             state = self.lanes[lane] = LaneState()
         state.end = position
@@ -188,3 +189,5 @@ class TransactionLog:
         for lane in idle:
             del self.lanes[lane]
             self._answered.discard(lane)
+        # Lanes that stay are examined again after twice as many, not with each new lane.
+        self._prune_at = max(MAX_IDLE_LANES, 2 * len(self.lanes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
@@ -59,6 +59,8 @@ class Postgres(Upstream):
             raise UpstreamError(
                 f"payload, key and lane name columns of an outbox, and the format is {format!r}.", hint='Set format="outbox", or omit them.'
             )
+        if not isinstance(create_publication, bool):
+            raise UpstreamError(f"Invalid create_publication {create_publication!r}.", hint="Give True or False.")
         self._description = Description(
             tables=_tables(tables),
             slot=slot,
@@ -69,7 +71,7 @@ class Postgres(Upstream):
             key=None if key is None else check_text("key", key),
             lane=None if lane is None else check_text("lane", lane),
             progress_table=None if progress_table is None else _table(progress_table),
-            create_publication=bool(create_publication),
+            create_publication=create_publication,
         )
 
     def stream_key(self) -> str:
@@ -100,6 +102,8 @@ class Postgres(Upstream):
 
 
 def _tables(tables: str | Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(tables, Iterable):
+        raise UpstreamError(f"Invalid tables {tables!r}.", hint="Give one name as a text, or several in a list.")
     names = (tables,) if isinstance(tables, str) else tuple(tables)
     if not names:
         raise UpstreamError("No tables are given.", hint='Name one or several: Postgres("orders", slot="shop").')

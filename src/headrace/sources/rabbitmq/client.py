@@ -17,6 +17,7 @@ from typing import Any, Final
 from headrace.errors import UpstreamError
 from headrace.sources.connections.client_library import import_library
 from headrace.sources.connections.tls import client_context
+from headrace.sources.rabbitmq.field_decoders import install_decoders
 from headrace.sources.rabbitmq.server_errors import described
 from headrace.sources.rabbitmq.settings import Address
 
@@ -31,8 +32,9 @@ UNREACHABLE: Final = "RabbitMQ cannot be reached"
 
 
 def load_library() -> Any:
-    """Return the module `aiormq`. Raises `UpstreamError` if it is not installed."""
+    """Return the module `aiormq`, with decoders that accept all messages. Raises `UpstreamError` if it is not installed."""
     library = import_library("RabbitMQ cannot be read: its client library", "rabbitmq", "aiormq")
+    install_decoders()
     logger = getLogger("aiormq.connection")
     if logger.level == NOTSET:
         logger.setLevel(CRITICAL)  # it logs tracebacks of errors that end the stream, which reports them

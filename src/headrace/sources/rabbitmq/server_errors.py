@@ -15,7 +15,6 @@ _LOGIN_HINT: Final = "Correct the login and password of the connection. The user
 _VHOST_HINT: Final = "Create the virtual host, allow the user in it, or correct the path of the connection: amqp://host/vhost"
 _CERTIFICATE_HINT: Final = "Give the certificate authority of the server as cafile in the extra of the connection."
 _TIMEOUT_HINT: Final = "Find the trigger that holds the message, or raise consumer_timeout of the server."
-_UTF8_HINT: Final = "Remove the message from the queue, and correct its sender. The client library cannot read it."
 STREAM_HINT: Final = "Read a stream with RabbitMQStreams(…, group=…)."
 AWAY_HINT: Final = "Is the server running? Are host and port of the connection right, and amqps for a port with TLS?"
 
@@ -30,7 +29,6 @@ REJECTED: Final = (
 )
 """Messages of errors that another attempt does not change: what they mean, and what to do."""
 
-_NOT_UTF8: Final = re.compile(r"codec can't decode")
 _INTERNAL: Final = re.compile(r"INTERNAL_ERROR")
 _INTERNAL_HINT: Final = (
     "Its log has the reason. Version 3.10 closes the connection when a stream has a compressed batch: AMQP cannot deliver it. "
@@ -48,8 +46,6 @@ def described(what: str, error: BaseException, *, permission_hint: str = PERMISS
     if isinstance(error, HeadraceError):
         return error
     text = error_text(error)
-    if _NOT_UTF8.search(text):
-        return StreamError(f"{what}: a message has a routing key or a name of a header that is not UTF-8.", hint=_UTF8_HINT)
     if isinstance(error, ssl.SSLCertVerificationError):
         return UpstreamError(f"{what}: the certificate of the server is not trusted: {text}.", hint=_CERTIFICATE_HINT)
     for pattern, reason, hint in REJECTED:

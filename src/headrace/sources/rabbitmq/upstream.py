@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
@@ -107,7 +107,7 @@ class RabbitMQ(DecodingUpstream):
 
 
 def _names(queues: str | Sequence[str]) -> tuple[str, ...]:
-    names = (queues,) if isinstance(queues, str) else tuple(queues)
+    names = several("queues", queues)
     if not names or len(names) > MAX_QUEUES:
         raise UpstreamError(f"Invalid number of queues: {len(names)}.", hint=f"Name 1 to {MAX_QUEUES:,}.")
     for name in names:
@@ -123,7 +123,23 @@ def other_queue(name: object, read: Sequence[str]) -> str:
     return queue
 
 
+def several(argument: str, names: object) -> tuple[Any, ...]:
+    """Return one name or several as a tuple, which may have values of any type. Raises `UpstreamError`."""
+    if not isinstance(names, Iterable):
+        raise UpstreamError(f"Invalid {argument} {names!r}.", hint="Give one name as a text, or several in a list.")
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether a text has bytes in UTF-8: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _check_name(argument: str, name: object) -> str:
-    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_NAME_BYTES:
-        raise UpstreamError(f"Invalid {argument} {name!r}.", hint=f"Give its name: a text of up to {MAX_NAME_BYTES} bytes.")
+    if not isinstance(name, str) or not name or not is_utf8(name) or len(name.encode()) > MAX_NAME_BYTES:
+        raise UpstreamError(f"Invalid {argument} {name!r}.", hint=f"Give its name: a text of up to {MAX_NAME_BYTES} bytes in UTF-8.")
     return name

@@ -24,10 +24,15 @@ MAX_COUNT_PAGES: Final = 2_000
 DELETED: Final = "deleted"
 """The answer of a script whose stream key, group or state does not exist any more."""
 HELD: Final = "held"
+LEASE_SUFFIX: Final = ":lease"
 
 
 class StreamKey(NamedTuple):
-    """A stream key with a group. `state` is a hash, `lease` a text that expires."""
+    """A stream key with a group. `state` is a hash, `lease` a text that expires.
+
+    Invariant: no two stream keys with their groups share a key. A group contributes no colon, and `RedisStreams` refuses a stream key that
+    ends in LEASE_SUFFIX.
+    """
 
     stream: str
     group: str
@@ -35,12 +40,13 @@ class StreamKey(NamedTuple):
     @property
     def state(self) -> str:
         """The key of the state."""
-        return f"headrace:{self.group}:{self.stream}"
+        group = self.group.replace("%", "%25").replace(":", "%3A")
+        return f"headrace:{group}:{self.stream}"
 
     @property
     def lease(self) -> str:
         """The key of the lease."""
-        return f"{self.state}:lease"
+        return f"{self.state}{LEASE_SUFFIX}"
 
 
 class Call(NamedTuple):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,6 +132,28 @@ def test_idle_lanes_are_forgotten_but_not_those_that_the_slot_may_deliver_again(
     deliver(log, "new", end_lsn=2**20)
     assert set(log.lanes) == {"ahead", "behind", "new"}
     assert log.lanes["behind"] is behind_state
+
+
+def test_lanes_that_are_not_confirmed_are_not_examined_again_with_each_new_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    prunes: list[int] = []
+    prune = TransactionLog._prune_idle_lanes
+
+    def counted(log: TransactionLog) -> None:
+        prunes.append(len(log.lanes))
+        prune(log)
+
+    monkeypatch.setattr(TransactionLog, "_prune_idle_lanes", counted)
+    monkeypatch.setattr(module, "MAX_IDLE_LANES", 100)
+    log = TransactionLog(0)
+    messages = deliver(log, *(f"lane {number}" for number in range(401)), end_lsn=2**20)
+    assert prunes == [100, 200, 400]
+    answer(log, *messages)
+    log.confirmed()
+    for number in range(401, 900):
+        answer(log, *deliver(log, f"lane {number}", end_lsn=2**40 + 32 * number))
+        log.confirmed()
+    assert prunes[3] == 800  # the lanes of the first transaction are removed, and the number of lanes stays low again
+    assert len(log.lanes) < 200
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=4), max_size=12), st.data())

@@ -18,7 +18,6 @@ from headrace.sources.rabbitmq.server_errors import described, is_in_use
         (RuntimeError("PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out"), StreamError, "within the consumer timeout"),
         (OSError(111, "Connect call failed"), StreamError, "does not answer"),
         (TimeoutError(), StreamError, "does not answer: no answer in time"),
-        (RuntimeError("Could not unmarshal: 'utf-8' codec can't decode byte 0xff"), StreamError, "that is not UTF-8"),
         (RuntimeError("INTERNAL_ERROR"), StreamError, "failed: INTERNAL_ERROR"),
     ],
 )

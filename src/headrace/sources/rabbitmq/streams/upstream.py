@@ -13,7 +13,7 @@ from headrace.sources.rabbitmq.streams.opening import BIRTHMARK_BYTES, Descripti
 from headrace.sources.rabbitmq.streams.producer import StreamsProducer
 from headrace.sources.rabbitmq.streams.progress import Names
 from headrace.sources.rabbitmq.streams.start import Start, parse_start, serialize_start
-from headrace.sources.rabbitmq.upstream import MAX_PREFETCH, other_queue
+from headrace.sources.rabbitmq.upstream import MAX_PREFETCH, is_utf8, other_queue, several
 
 MAX_NAME_BYTES: Final = 255
 MAX_STREAMS: Final = 1_000
@@ -107,12 +107,13 @@ class RabbitMQStreams(DecodingUpstream):
 
 
 def _names(streams: str | Sequence[str], group: str) -> tuple[str, ...]:
-    names = (streams,) if isinstance(streams, str) else tuple(streams)
+    names = several("streams", streams)
     if not names or len(names) > MAX_STREAMS:
         raise UpstreamError(f"Invalid number of streams: {len(names)}.", hint=f"Name 1 to {MAX_STREAMS:,}.")
     for name in names:
-        check_text("stream", name)
-        if len(Names(group, name).birth("0" * 2 * BIRTHMARK_BYTES).encode(errors="replace")) > MAX_NAME_BYTES:
+        if not is_utf8(check_text("stream", name)):
+            raise UpstreamError(f"Invalid stream {name!r}: it is not a text in UTF-8.", hint="Remove the lone surrogates.")
+        if len(Names(group, name).birth("0" * 2 * BIRTHMARK_BYTES).encode()) > MAX_NAME_BYTES:
             raise UpstreamError(
                 f"Invalid stream {name!r}: the names of what is stored beside it would be longer than {MAX_NAME_BYTES} bytes.",
                 hint="Choose a shorter group.",

@@ -35,6 +35,9 @@ def test_all_arguments_survive_serialisation(start: Any) -> None:
     [
         ({"streams": []}, "Invalid number of streams: 0"),
         ({"streams": ["a", ""]}, "Invalid stream ''"),
+        ({"streams": 5}, "Invalid streams 5"),
+        ({"streams": None}, "Invalid streams None"),
+        ({"streams": "a\ud800"}, r"Invalid stream 'a\\ud800'"),
         ({"streams": "s" * 255}, "would be longer than 255 bytes"),
         ({"group": "a.b"}, "Invalid group 'a.b'"),
         ({"group": ""}, "Invalid group ''"),
