@@ -84,7 +84,7 @@ async def test_a_notification_of_s3_through_sns(queue: SqsQueue) -> None:
 
 async def test_messages_that_do_not_decode_can_be_rejected_and_do_not_stop_the_queue(queue: SqsQueue) -> None:
     async with reading(queue.producer(decode="sns")) as stream:
-        for body in ("no json", '{"an":"order"}'):
+        for body in ("no json", '{"an":"order"}', f'{{"x":{"[" * 50_000}{"]" * 50_000}}}'):
             queue.send([body])
             ((raw, part),) = await stream.take(1)
             assert raw.data == body.encode()

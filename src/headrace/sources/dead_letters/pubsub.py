@@ -1,9 +1,10 @@
-"""Copy dead letters to a topic of Pub/Sub, with requests of many messages."""
+"""Copy dead letters to a topic of Pub/Sub, with requests of many messages. The messages of one request have the same ordering key."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -75,8 +76,7 @@ class PubSubDeadLetterSender(DeadLetterSender):
             await self._open()
         entries = [self._entry(copy) for copy in copies]
         accepted = [entry for entry in entries if entry.size <= MAX_BYTES]
-        requests = batches(accepted, lambda entry: entry.size, max_entries=MAX_MESSAGES, max_bytes=REQUEST_BYTES)
-        results = iter(await send_requests(requests, self._send_request))
+        results = iter(await send_requests(_requests(accepted), self._send_request))
         return [_too_large(entry) if entry.size > MAX_BYTES else next(results) for entry in entries]
 
     async def aclose(self) -> None:
@@ -177,6 +177,12 @@ def cut_value(name: str, value: bytes) -> bytes:
 def _attribute_name(name: str) -> str:
     """Return the name of an attribute. Those of CloudEvents get the prefix back with which they are sent."""
     return CLOUD_EVENTS_PREFIX + name.removeprefix(ATTRIBUTE_PREFIX) if name.startswith(ATTRIBUTE_PREFIX) else name
+
+
+def _requests(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
+    """Divide messages into requests, in their order. The service rejects a request with two ordering keys, or with and without one."""
+    for _, run in groupby(entries, lambda entry: entry.fields["ordering_key"]):
+        yield from batches([*run], lambda entry: entry.size, max_entries=MAX_MESSAGES, max_bytes=REQUEST_BYTES)
 
 
 def _too_large(entry: _Entry) -> CopyRejected:

@@ -1,4 +1,7 @@
-"""The leases of held messages: extended at half-time, and ended when the reader closes."""
+"""The leases of held messages: extended at half-time, and ended when the reader closes.
+
+Each batch is extended by a task of its own, so that a connection that is silent delays no other batch. No lease is in two batches.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.sources.leases.leases import Lease, Leases
-from headrace.sources.leases.service import LeaseService, LeaseSettings, batches
+from headrace.sources.leases.service import Failures, LeaseService, LeaseSettings, batches
 
 MAX_REQUESTS: Final = 8
 RELEASE_SECONDS: Final = 5.0
@@ -32,18 +35,32 @@ class LeaseExtensions:
         self._shortest = min(settings.first, settings.lease)
         self._problems = problems
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self._extending: set[Lease] = set()
+        self._errors: dict[Lease, HeadraceError] = {}
+        """The leases whose last extension failed."""
 
     async def run(self) -> None:
-        """Extend the leases of which half the time has passed, until it is cancelled."""
-        while True:
-            await asyncio.sleep(min(self._shortest / CHECKS_PER_LEASE, MAX_CHECK_SECONDS))
-            due = self._leases.due(time.monotonic())
-            errors = await asyncio.gather(*(self._extend(batch) for batch in batches(due, self._service.max_messages)))
-            error = next((one for one in errors if one is not None), None)
-            if error is not None:
-                self._problems[PROBLEM] = str(error)
-            else:  # also if nothing is due any more: the messages of an earlier error are answered
-                self._problems.pop(PROBLEM, None)
+        """Extend the leases of which half the time has passed, until it is cancelled. Then no extension is running."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await asyncio.sleep(min(self._shortest / CHECKS_PER_LEASE, MAX_CHECK_SECONDS))
+                    due = [lease for lease in self._leases.due(time.monotonic()) if lease not in self._extending]
+                    for batch in batches(due, self._service.max_messages):
+                        self._extending.update(batch)
+                        tasks.create_task(self._extend(batch), name="headrace lease extension")
+                    self._name_problem()
+        except ExceptionGroup as errors:  # unexpected: the stream ends with the first one
+            raise errors.exceptions[0] from None
+
+    def _name_problem(self) -> None:
+        """Keep the error of a message that is still held, or end the problem."""
+        self._errors = {lease: error for lease, error in self._errors.items() if lease.is_held}
+        error = next(iter(self._errors.values()), None)
+        if error is not None:
+            self._problems[PROBLEM] = str(error)
+        else:
+            self._problems.pop(PROBLEM, None)
 
     async def release(self) -> None:
         """End the leases of all held messages, that of the first one of each group last. What fails ends by itself."""
@@ -57,25 +74,38 @@ class LeaseExtensions:
         if failed:
             log.warning("messages not released", messages=failed, released_within_seconds=self._seconds)
 
-    async def _extend(self, batch: Sequence[Lease]) -> HeadraceError | None:
-        """Extend the leases of one batch. Return the error if a repetition may succeed."""
-        now = time.monotonic()
+    async def _extend(self, batch: Sequence[Lease]) -> None:
+        """Extend the leases of one batch. An error after which a repetition may succeed is in `_errors`."""
         try:
             async with self._slots:
-                failures = await self._service.set_lease(batch, self._seconds)
+                # While the task waited, messages were answered. A failed one must come again soon.
+                held = [lease for lease in batch if lease.is_held]
+                if held:
+                    await self._extend_held(held)
+        finally:
+            self._extending.difference_update(batch)
+
+    async def _extend_held(self, batch: Sequence[Lease]) -> None:
+        now, deliveries = time.monotonic(), [lease.deliveries for lease in batch]
+        failures: Failures
+        try:
+            failures = await self._service.set_lease(batch, self._seconds)
         except HeadraceError as error:
-            return error
-        first: HeadraceError | None = None
-        for lease in batch:
+            failures = dict.fromkeys(batch, error)
+        for lease, delivery in zip(batch, deliveries, strict=True):
             failure = failures.get(lease)
+            if isinstance(failure, HeadraceError):
+                self._errors[lease] = failure
+                self._problems[PROBLEM] = str(failure)
+                continue
+            self._errors.pop(lease, None)
+            if lease.deliveries != delivery:
+                continue  # it came again meanwhile: the answer is about its old receipt
             if failure is None:
                 self._leases.extend(lease, now)
-            elif isinstance(failure, HeadraceError):
-                first = first or failure
             elif lease.is_held:
                 lease.is_lost = True
                 log.warning("lease of a message lost before its answer", message=lease.id, reason=failure)
-        return first
 
     async def _release(self, batch: Sequence[Lease]) -> int:
         """End the leases of one batch. Return how many could not be ended."""

@@ -5,6 +5,7 @@ ended, keeps its place and gets the new receipt, so that no message is delivered
 
 A failed message is *abandoned*: it is neither acknowledged nor extended. If the queue is ordered, all later held messages of its group are
 abandoned with it. They come again by themselves, in their order, since a queue delivers no message of a group before an earlier one.
+A message without a group has no order, also in an ordered queue.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MAX_FINISHED_IDS: Final = 100_000
 class Lease:
     """One held message. Its lease of `seconds` ends at `until`."""
 
-    __slots__ = ("group", "id", "is_held", "is_lost", "lane", "open_parts", "order", "receipt", "seconds", "until")
+    __slots__ = ("deliveries", "group", "id", "is_held", "is_lost", "lane", "open_parts", "order", "receipt", "seconds", "until")
 
     def __init__(self, id: str, receipt: str, group: str | None, lane: str, parts: int, order: int) -> None:
         self.id = id
@@ -30,6 +31,7 @@ class Lease:
         self.group = group
         self.lane = lane
         self.order = order
+        self.deliveries = 1
         self.seconds = 0.0
         self.until = 0.0
         self.open_parts = set(range(parts))
@@ -75,6 +77,7 @@ class Leases:
         lease = self._held.get(id)
         if lease is not None:
             lease.receipt, lease.is_lost = receipt, False
+            lease.deliveries += 1
             lease.set(self._first, now)
             return None
         self._abandoned.pop(id, None)
@@ -141,7 +144,7 @@ class Leases:
 
     def _abandon(self, lease: Lease) -> None:
         later: Sequence[Lease] = (lease,)
-        if self._is_ordered:
+        if self._is_ordered and lease.group is not None:
             later = [one for one in self._held.values() if one.group == lease.group and one.order >= lease.order]
         for one in later:
             self._drop(one)

@@ -12,7 +12,8 @@ from headrace.sources.pubsub.producer import PubSubProducer, SubscriptionDescrip
 
 MIN_LEASE_SECONDS: Final = 10
 MAX_LEASE_SECONDS: Final = 600
-MAX_WAIT_SECONDS: Final = 60
+MAX_WAIT_SECONDS: Final = 20
+"""The longest wait that ends within the close timeout, 30 s by default, and leaves time to release the held messages."""
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 
 

@@ -122,7 +122,7 @@ def _max_receive_count(answer: Mapping[str, Any]) -> int | None:
     policy = answer.get("Attributes", {}).get("RedrivePolicy")
     try:
         return None if policy is None else int(json.loads(policy)["maxReceiveCount"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         log.warning("redrive policy of a queue not read", error=str(error))
         return None
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
-from headrace.sources.sqs.envelopes import Record, Step, has_several_records, unpack, unpack_again
+from headrace.sources.sqs.envelopes import SYSTEM_HEADERS, Record, Step, has_several_records, reserved_names, unpack, unpack_again
 from headrace.triggers.raw_event import Message, message_with
-
-HEADER_ATTRIBUTES: Final = ("MessageDeduplicationId", "SequenceNumber", "AWSTraceHeader")
-"""System attributes that become headers."""
 
 
 def raw_events(message: Mapping[str, Any], lane: str, decoding: Sequence[Step]) -> list[Message]:
     """Return the raw events of a received message, as the client describes it."""
-    records = unpack(message["Body"], decoding, _headers(message))
+    records = unpack(message["Body"], decoding, _headers(message, decoding))
     several = has_several_records(decoding)
     id = message["MessageId"]
     return [_raw_event(message, record, lane, f"{id}/{number}" if several else id) for number, record in enumerate(records)]
+
+
+def undecoded_event(message: Mapping[str, Any], lane: str, decoding: Sequence[Step], malformed: str) -> Message:
+    """Return the malformed raw event of a message whose decoding failed in an unexpected way: its body, id and group alone."""
+    id = message["MessageId"]
+    id = f"{id}/0" if has_several_records(decoding) else id
+    return Message(message["Body"].encode(errors="surrogatepass"), lane, None, group_of(message), id=id, malformed=malformed)
 
 
 def decode_record_again(message: Message, decoding: Sequence[Step]) -> Message:
@@ -59,13 +63,16 @@ def _raw_event(message: Mapping[str, Any], record: Record, lane: str, id: str) -
     )
 
 
-def _headers(message: Mapping[str, Any]) -> list[tuple[str, bytes | None]]:
+def _headers(message: Mapping[str, Any], decoding: Sequence[Step]) -> list[tuple[str, bytes | None]]:
+    """Return the message attributes, which the sender sets, then what the queue says: the last value of a name counts."""
+    reserved = reserved_names(decoding)
     headers: list[tuple[str, bytes | None]] = []
-    system = message.get("Attributes", {})
-    headers += [(name, str(system[name]).encode()) for name in HEADER_ATTRIBUTES if name in system]
     for name, attribute in message.get("MessageAttributes", {}).items():
-        value = attribute.get("StringValue", attribute.get("BinaryValue"))
-        headers.append((name, value.encode(errors="surrogatepass") if isinstance(value, str) else value))
+        if name not in reserved:
+            value = attribute.get("StringValue", attribute.get("BinaryValue"))
+            headers.append((name, value.encode(errors="surrogatepass") if isinstance(value, str) else value))
+    system = message.get("Attributes", {})
+    headers += [(name, str(system[name]).encode()) for name in SYSTEM_HEADERS if name in system]
     return headers
 
 

@@ -8,14 +8,20 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 from zlib import crc32
 
+import structlog
+
+from headrace.core.values.text import describe_error
+from headrace.errors import HeadraceError
 from headrace.sources.leases.leases import Lease
 from headrace.sources.leases.producer import LeaseProducer
 from headrace.sources.leases.service import Answer, Failures, LeaseService, LeaseSettings, Received
 from headrace.sources.sqs.client import MAX_MESSAGES, SqsClient
 from headrace.sources.sqs.envelopes import Step
-from headrace.sources.sqs.message import decode_record_again, group_of, raw_events
+from headrace.sources.sqs.message import decode_record_again, group_of, raw_events, undecoded_event
 from headrace.triggers.raw_event import Message
 from headrace.triggers.secrets import aget_connection
+
+log = structlog.get_logger(__name__)
 
 
 class PollSettings(NamedTuple):
@@ -75,8 +81,23 @@ class SqsService:
     def _received(self, message: Mapping[str, Any]) -> Received:
         group = group_of(message) if self._settings.is_fifo else None
         lane = self._lane(group)
-        events = raw_events(message, lane, self._settings.decoding)
+        events = self._events(message, lane)
         return Received(message["MessageId"], message["ReceiptHandle"], group, lane, events)
+
+    def _events(self, message: Mapping[str, Any], lane: str) -> Sequence[Message]:
+        """Return the raw events of a message. It is malformed if its decoding fails in an unexpected way.
+
+        Otherwise one message would end the stream at each of its deliveries, and the others of its answer would be delivered late.
+        """
+        decoding = self._settings.decoding
+        try:
+            return raw_events(message, lane, decoding)
+        except (HeadraceError, MemoryError):  # not of the message: a decoder that cannot be imported, or the machine
+            raise
+        except Exception as error:
+            reason = describe_error(error)
+            log.error("message of a queue not decoded", queue=self._settings.queue, message=message["MessageId"], error=reason)
+            return [undecoded_event(message, lane, decoding, f"The message cannot be decoded: {reason}.")]
 
     def _lane(self, group: str | None) -> str:
         """Return the lane of a message group, or the only lane of a standard queue."""

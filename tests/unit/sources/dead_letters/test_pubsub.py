@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import grpc.aio
@@ -10,6 +11,7 @@ import pytest
 from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from headrace import PubSub
+from headrace.core.values.message_text import MessageMetadata
 from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamError
 from headrace.sources.dead_letters.pubsub import MAX_VALUE_BYTES, attributes_of, cut_value
 from headrace.sources.dead_letters.sender import make_sender
@@ -54,8 +56,11 @@ class Service:
         raise AssertionError
 
     async def _publish(self, request: bytes, context: Any) -> bytes:
-        data = [message.data for message in PublishRequest.deserialize(request).messages]
+        messages = PublishRequest.deserialize(request).messages
+        data = [message.data for message in messages]
         self.requests.append(data)
+        if len({message.ordering_key for message in messages}) > 1:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "all messages must have no ordering key or the same ordering key")
         for one in data:
             if one.decode() in grpc.StatusCode.__members__:
                 await context.abort(grpc.StatusCode[one.decode()], "refused")
@@ -72,11 +77,12 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
     await service.close()
 
 
-async def send(*data: bytes) -> list[type[HeadraceError] | None]:
-    """Send copies with these data, and return the class of each result."""
+async def send(*data: bytes, keys: Sequence[str | None] = ()) -> list[type[HeadraceError] | None]:
+    """Send copies with these data and keys, and return the class of each result."""
     sender = make_sender(PubSub("orders", dead_letter_topic="dead"))
+    copies = [copy_of(number, one, MessageMetadata(key)) for number, (one, key) in enumerate(zip_longest(data, keys))]
     try:
-        results = await sender.send([copy_of(number, one) for number, one in enumerate(data)])
+        results = await sender.send(copies)
     finally:
         await sender.aclose()
     return [None if result is None else type(result) for result in results]
@@ -96,6 +102,17 @@ async def test_nothing_is_sent_after_a_message_that_the_service_takes_later(serv
     data = [b"a", b"INVALID_ARGUMENT", b"RESOURCE_EXHAUSTED", b"b"]
     assert await send(*data) == [None, CopyRejected, StreamError, StreamError]
     assert service.requests == [data, *([one] for one in data[:3])]
+
+
+async def test_a_request_has_messages_of_one_ordering_key_in_their_order(service: Service) -> None:
+    keys = ["x", "x", "y", None, None, "x", "k" * 1_025]
+    assert await send(b"0", b"1", b"2", b"3", b"4", b"5", b"6", keys=keys) == [None] * 7
+    assert service.requests == [[b"0", b"1"], [b"2"], [b"3", b"4"], [b"5"], [b"6"]], "a key that is too long is left out"
+
+
+async def test_nothing_of_another_ordering_key_is_sent_after_a_message_that_the_service_takes_later(service: Service) -> None:
+    assert await send(b"a", b"UNAVAILABLE", b"b", b"c", keys=["x", "y", "x", "x"]) == [None, *[StreamError] * 3]
+    assert service.requests == [[b"a"], [b"UNAVAILABLE"]]
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,14 @@ def test_a_failed_message_of_a_fifo_queue_keeps_all_later_ones_of_its_group() ->
     assert leases.answer(items([(again, 0)])) == [again]
 
 
+def test_a_failed_message_without_a_group_leaves_the_others_of_an_ordered_queue() -> None:
+    leases = Leases(30, 30, is_ordered=True)
+    failed, later = received(leases, "a"), received(leases, "b")
+    first, last = received(leases, "c", "x"), received(leases, "d", "x")
+    assert leases.answer([*items([(failed, 0)], FAILED), *items([(later, 0), (first, 0), (last, 0)])]) == [later, first, last]
+    assert failed not in list(leases)
+
+
 def test_leases_are_due_at_half_time_unless_they_are_lost() -> None:
     leases = Leases(30, 30, is_ordered=False)
     early, late = received(leases, "a"), received(leases, "b", now=10.0)

@@ -26,6 +26,7 @@ def test_an_upstream_is_the_same_after_serialization() -> None:
         ({"lease": 9}, "Invalid lease"),
         ({"lease": 601}, "Invalid lease"),
         ({"wait": True}, "Invalid wait"),
+        ({"wait": 21}, "Invalid wait"),  # longer ones do not end before a stream is left behind that closes
         ({"dead_letter_topic": "projects/p/topics/t"}, "Invalid dead_letter_topic"),
         ({"dead_letter_topic": ""}, "Invalid dead_letter_topic"),
         ({"dead_letter_topic": 5}, "Invalid dead_letter_topic"),

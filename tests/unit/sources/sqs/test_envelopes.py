@@ -8,6 +8,7 @@ import pytest
 from headrace.errors import UpstreamError
 from headrace.sources.sqs.envelopes import Record, check_steps, unpack
 
+DEEP = "[" * 100_000 + "]" * 100_000
 OBJECT = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "landing"}, "object": {"key": "a+b/%C3%BC.json", "sequencer": "1"}}}
 
 
@@ -90,6 +91,43 @@ def test_another_envelope_is_one_record_with_its_content_and_a_reason(body: str,
     assert record.data == body.encode(errors="surrogatepass")
     assert record.malformed is not None
     assert record.malformed.startswith("The message is not a")
+
+
+@pytest.mark.parametrize("step", ["sns", "eventbridge", "s3", "cloudevents", "debezium"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{{"x":{DEEP}}}',
+        f'{{"id":"1","source":"a","detail-type":"t","detail":{DEEP}}}',
+        f'{{"Records":[{{"s3":{{"bucket":{{"name":"b"}},"object":{{"key":"k"}}}},"x":{DEEP}}}]}}',
+    ],
+    ids=["any", "detail", "record"],
+)
+def test_a_body_that_is_nested_too_deeply_is_malformed(step: Any, body: str) -> None:
+    [record] = unpack(body, [step])
+    assert record.data == body.encode()
+    assert "recursion" in (record.malformed or "")
+
+
+def test_attributes_of_sns_do_not_replace_headers_of_envelopes_and_of_the_queue() -> None:
+    event = {"id": "e-1", "detail-type": "Order", "source": "shop", "detail": {"n": 1}}
+    names = ("sns_topic", "sns_message_id", "sns_subject", "eventbridge_id", "source", "account", "SequenceNumber", "kind", "ce_id")
+    attributes = {name: {"Type": "String", "Value": "sent"} for name in names}
+    for steps in (["sns", "eventbridge"], ["eventbridge", "sns"]):
+        inner = sns(json.dumps(event), MessageAttributes=attributes) if steps[0] == "sns" else None
+        body = inner or json.dumps(event | {"detail": json.loads(sns("{}", MessageAttributes=attributes))})
+        [record] = unpack(body, steps, [("SequenceNumber", b"18")])
+        assert record.malformed is None
+        headers = dict(record.headers)
+        assert (headers["sns_topic"], headers["sns_message_id"]) == (b"arn:aws:sns:eu:1:orders", b"m-1")
+        assert (headers["eventbridge_id"], headers["source"], headers["SequenceNumber"]) == (b"e-1", b"shop", b"18")
+        assert {"sns_subject", "account"}.isdisjoint(headers), "which the envelopes do not have"
+        assert (headers["kind"], headers["ce_id"]) == (b"sent", b"sent")
+
+
+def test_names_of_undeclared_envelopes_are_free() -> None:
+    [record] = unpack(sns("{}", MessageAttributes={"source": {"Type": "String", "Value": "shop"}}), ["sns"])
+    assert dict(record.headers)["source"] == b"shop"
 
 
 def test_a_content_that_is_no_json_is_left_to_the_raw_event() -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
 import pytest
 
 from headrace.errors import MalformedEvent
-from headrace.sources.sqs.message import group_of, raw_events
+from headrace.sources.sqs.message import decode_record_again, group_of, raw_events
 
 MESSAGE: dict[str, Any] = {
     "MessageId": "m-1",
@@ -60,3 +61,32 @@ def test_another_envelope_has_no_value_also_in_another_process() -> None:
         assert one.data == b'{"n":1}'
         with pytest.raises(MalformedEvent, match="not a notification of SNS"):
             _ = one.value
+
+
+def strings(**values: str) -> dict[str, Any]:
+    """Return message attributes."""
+    return {name: {"DataType": "String", "StringValue": value} for name, value in values.items()}
+
+
+def test_message_attributes_do_not_replace_headers_of_the_queue() -> None:
+    sent = strings(SequenceNumber="sent", MessageDeduplicationId="sent", AWSTraceHeader="sent", kind="paid")
+    [raw] = raw_events(MESSAGE | {"MessageAttributes": sent}, "g", ["json"])
+    assert raw.headers == {"SequenceNumber": "15421642055578812416", "kind": "paid"}
+    assert raw.metadata.headers[-1][0] == "SequenceNumber", "after all that a sender can set"
+
+
+def test_message_attributes_with_names_of_a_declared_envelope_are_dropped() -> None:
+    body = json.dumps({"Type": "Notification", "MessageId": "n-1", "TopicArn": "arn:orders", "Message": "{}"})
+    sent = strings(sns_topic="arn:payments", sns_subject="sent", kind="paid")
+    message = {"MessageId": "m-1", "Body": body, "MessageAttributes": sent}
+    [raw] = raw_events(message, "q", ["sns"])
+    assert raw.headers == {"kind": "paid", "sns_message_id": "n-1", "sns_topic": "arn:orders"}
+    [raw] = raw_events(message, "q", ["json"])
+    assert raw.headers == {"kind": "paid", "sns_topic": "arn:payments", "sns_subject": "sent"}
+
+
+@pytest.mark.parametrize(("step", "mark"), [("sns", "sns_message_id"), ("eventbridge", "eventbridge_id")])
+def test_a_message_attribute_does_not_say_that_an_envelope_was_removed(step: Any, mark: str) -> None:
+    [raw] = raw_events({"MessageId": "m-1", "Body": '{"status":"paid"}', "MessageAttributes": strings(**{mark: "x"})}, "q", [step])
+    assert raw.malformed is not None
+    assert decode_record_again(raw, [step]).malformed == raw.malformed
