@@ -11,7 +11,7 @@ import pytest
 from headrace.testing.contract.reading import reading
 from support.sources.kinesis import KinesisStream, MakeStream
 from support.sources.kit import PATIENCE
-from support.sources.reading import items_of, numbers, numbers_of, until_in_thread
+from support.sources.reading import items_of, numbers, numbers_of, until, until_in_thread
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("kinesis"), pytest.mark.timeout(2 * PATIENCE)]
 
@@ -55,6 +55,24 @@ async def test_aggregated_records_are_messages_with_positions_of_their_own(strea
         assert numbers_of(await opened.take(2)) == [4, 5]
 
 
+async def test_aggregated_records_of_another_shard_are_reported(make_stream: MakeStream) -> None:
+    """A sender that aggregates records of all keys, as the Kinesis Producer Library does not."""
+    stream = make_stream(shards=2)
+    keys = [f"user-{number}" for number in range(20)]
+    body = b"".join(field(1, key.encode()) for key in keys)
+    body += b"".join(field(3, bytes([0x08, number]) + field(3, b'{"n":%d}' % number)) for number in range(20))
+    stream.send([b"\xf3\x89\x9a\xc2" + body + md5(body).digest()], hash_key=0)
+    own = [number for number, key in enumerate(keys) if md5(key.encode()).digest()[0] < 128]
+    producer = stream.producer()
+    async with reading(producer) as opened:
+        items = await opened.take(len(own))
+        assert numbers_of(items) == own
+        await until(lambda: bool(producer.get_errors()))
+        ((name, text),) = producer.get_errors().items()
+        assert name == f"{items[0][0].lane} (left out)"
+        assert text.startswith(f"{20 - len(own)} records within aggregated ones were left out")
+
+
 async def test_a_value_in_another_format_is_malformed(stream: KinesisStream) -> None:
     stream.send([b"\xff"])
     async with reading(stream.producer(decode="text")) as opened:
@@ -90,7 +108,7 @@ async def test_an_iterator_that_has_expired_is_replaced_at_the_last_record(strea
 
 async def test_what_the_stream_does_not_take_stays_at_the_service(stream: KinesisStream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.sources.kinesis.reader.START_RECORDS", 10)
-    monkeypatch.setattr("headrace.sources.kinesis.reader.MAX_BUFFERED_MESSAGES", 20)
+    monkeypatch.setattr("headrace.sources.kinesis.inbox.MAX_MESSAGES", 20)
     stream.send(numbers(0, 100))
     producer = stream.producer()
     opened = producer.open_stream()
@@ -99,7 +117,7 @@ async def test_what_the_stream_does_not_take_stays_at_the_service(stream: Kinesi
         await asyncio.sleep(1.5)
         reader = producer._reader
         assert reader is not None
-        assert len(reader._inbox) < 60
+        assert len(reader._inbox) <= 20
         assert producer.get_unread() is None
         assert [(await anext(opened))[0].value["n"] for _ in range(99)] == list(range(1, 100))
     finally:

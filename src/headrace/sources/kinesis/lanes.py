@@ -67,12 +67,17 @@ class Lane:
         """Whether the shard is closed and read to its end."""
         self.is_checked = False
         """Whether it is known that the first record read follows the checkpoint, or what is missing."""
+        self.has_more = False
+        """Whether an answer has records that are not delivered yet."""
         self.is_overtaken = False
         """Whether the service may have deleted records before they were read, while the stream is open."""
         self.at_end_ms: int | None = None
         """When the last answer that reached the end of the shard was requested, or None if records follow."""
         self.known_ms = stored.known_ms
         """The time before which all records that arrived are read."""
+        self.left_out = 0
+        """How many records within aggregated ones were left out in this opening, because they belong to another shard."""
+        self._left_out_number = 0
         self._read = stored
         self._read_number = 0 if stored.sequence is None else int(stored.sequence)
         self._answered = stored.position
@@ -91,7 +96,7 @@ class Lane:
     @property
     def is_answered(self) -> bool:
         """Whether all events that were read are answered, also by failures."""
-        return self._answered >= self._read.position
+        return not self.has_more and self._answered >= self._read.position
 
     @property
     def committed_position(self) -> int | None:
@@ -109,6 +114,13 @@ class Lane:
         if number < self._read_number:
             return None
         return self._read.done if number == self._read_number else 0
+
+    def leave_out(self, sequence: str, count: int) -> None:
+        """Count the records within an aggregated one that are left out, once for each aggregated record."""
+        number = int(sequence)
+        if number > self._left_out_number:
+            self._left_out_number = number
+            self.left_out += count
 
     def deliver(self, sequence: str, done: int, arrived_ms: int) -> Delivered:
         """Record that event `done` of a record is read, and return its payload."""
@@ -180,9 +192,31 @@ async def iterator_of(client: KinesisClient, lane: Lane, start_ms: int | None, h
 
 
 def ready_shards(shards: Mapping[str, Shard], finished: Collection[str], begun: Collection[str]) -> list[Shard]:
-    """Return the shards that may begin: not begun, and without a parent that the stream still has and that is not finished."""
+    """Return the shards that may begin: not begun, and without a parent that is not finished.
+
+    Parents that the stream no longer has do not count, unless they are begun: their last records may still be without an answer.
+    """
     return [
         shard
         for shard in shards.values()
-        if shard.id not in begun and shard.id not in finished and all(parent in finished for parent in shard.parents if parent in shards)
+        if shard.id not in begun
+        and shard.id not in finished
+        and all(parent in finished for parent in shard.parents if parent in shards or parent in begun)
     ]
+
+
+def first_known_ms(shard: Shard, shards: Mapping[str, Shard], stored: Mapping[str, Checkpoint], now_ms: int) -> int:
+    """Return the time before which a shard without a checkpoint got no records.
+
+    It was made after the last look at its parents, or at their parents if these have no checkpoint either. `stored` has the checkpoints
+    of earlier openings. Without one, the time is `now_ms`.
+    """
+    known_ms, open_ids, seen = now_ms, list(shard.parents), set[str]()
+    while open_ids:
+        id = open_ids.pop()
+        if id in stored:
+            known_ms = min(known_ms, stored[id].known_ms)
+        elif id in shards and id not in seen:
+            open_ids += shards[id].parents
+        seen.add(id)
+    return known_ms

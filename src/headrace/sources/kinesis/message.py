@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.sources.declared_decoder import Decoding, decoder_of
@@ -21,29 +21,40 @@ class Body(NamedTuple):
     suffix: str = ""
 
 
-def bodies(record: Record, shard: Shard) -> Iterator[Body]:
-    """Yield what a record of a shard has. Of an aggregated one, records that belong to another shard are left out.
+class Content(NamedTuple):
+    """What a record of a shard has, and the number of records within an aggregated one that are left out."""
 
-    After a split or a merge, a sender may still put records of other shards into one. It sends them again to the right one.
+    bodies: Sequence[Body]
+    left_out: int = 0
+
+
+def content_of(record: Record, shard: Shard) -> Content:
+    """Return what a record of a shard has. It takes up to a second for each MB of an aggregated record.
+
+    Records that are left out belong to another shard by their hash keys. After a split or a merge, the Kinesis Producer Library
+    still puts such records into one, and sends them again to the right shard. Other senders may not do so: the number is reported.
     """
     parts = sub_records(record.data)
     if parts is None:
-        yield Body(record.key, record.data)
-        return
-    for part in parts:
-        if shard.first_hash <= part.hash_key <= shard.last_hash:
-            yield Body(part.key, part.data, f"/{part.number}")
+        return Content([Body(record.key, record.data)])
+    own = [Body(part.key, part.data, f"/{part.number}") for part in parts if shard.first_hash <= part.hash_key <= shard.last_hash]
+    return Content(own, len(parts) - len(own))
 
 
-def deliver(lane: Lane, record: Record, birthmark: str, decode: Decoder) -> Iterator[tuple[Message, Delivered]]:
+def deliver(
+    lane: Lane, record: Record, birthmark: str, decode: Decoder, content: Content | None = None
+) -> Iterator[tuple[Message, Delivered]]:
     """Yield the raw events of a record that its lane has not read before, and record that they are read.
 
-    With the birthmark of the stream, their ids are unique over all streams that had its name.
+    With the birthmark of the stream, their ids are unique over all streams that had its name. `content` is the content of the record, if
+    the caller has it.
     """
     skipped = lane.skip(record.sequence)
     if skipped is None:
         return
-    for number, body in enumerate(bodies(record, lane.shard), 1):
+    bodies, left_out = content or content_of(record, lane.shard)
+    lane.leave_out(record.sequence, left_out)
+    for number, body in enumerate(bodies, 1):
         if number <= skipped:
             continue
         payload = lane.deliver(record.sequence, number, record.arrived_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
 import structlog
@@ -95,7 +96,7 @@ class KinesisProducer(SharedStreamProducer):
             log.error("progress of kinesis not used", stream=arguments.stream, reason=problem)
             reader.problems[PROGRESS_PROBLEM] = problem
         own = {name: stored for name, stored in progress.lanes.items() if name == taken.lane(_shard_of(name))}
-        await reader.start({_shard_of(name) for name, stored in own.items() if stored.is_finished})
+        await reader.start({_shard_of(name): stored for name, stored in own.items()})
         await reader.remove_old(progress.lanes)
         return reader
 
@@ -166,15 +167,12 @@ class KinesisProducer(SharedStreamProducer):
         return decode_message_again(message, self._arguments.decode)
 
     async def aclose(self) -> None:
-        """Close the connections. The next reader can start at once."""
-        try:
+        """Close the connections. The next reader can start at once. If it is cancelled or a part fails, the other parts are closed too."""
+        async with AsyncExitStack() as stack:
+            for part in (self._client, self._table, self._reader):
+                if part is not None:
+                    stack.push_async_callback(part.aclose)
             await self._advances.aclose()
-            if self._reader is not None:
-                await self._reader.aclose()
-        finally:
-            for service in (self._table, self._client):
-                if service is not None:
-                    await service.aclose()
 
     def _lane(self, lane: Hashable) -> Lane | None:
         return None if self._reader is None else self._reader.lanes.get(str(lane))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -19,10 +18,13 @@ import structlog
 
 from headrace.errors import HeadraceError, StreamEnded, StreamError
 from headrace.retry import Backoff
+from headrace.sources.cancellation import check_cancelled
 from headrace.sources.decoding import Decoder
+from headrace.sources.kinesis.aggregation import MAGIC
 from headrace.sources.kinesis.client import KinesisClient, Record, Records, Shard, StreamInfo
-from headrace.sources.kinesis.lanes import LOST_POSITIONS, Checkpoint, Delivered, Lane, iterator_of, ready_shards
-from headrace.sources.kinesis.message import deliver
+from headrace.sources.kinesis.inbox import Inbox
+from headrace.sources.kinesis.lanes import LOST_POSITIONS, Checkpoint, Delivered, Lane, first_known_ms, iterator_of, ready_shards
+from headrace.sources.kinesis.message import content_of, deliver
 from headrace.sources.kinesis.service_errors import Throttled
 from headrace.sources.kinesis.table import ProgressTable, Reader
 from headrace.triggers.raw_event import Message
@@ -40,9 +42,8 @@ START_RECORDS: Final = 500
 MAX_RECORDS: Final = 10_000
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 """The records that one request should bring, over all shards."""
-MAX_BUFFERED_BYTES: Final = 8 * 1024 * 1024
-MAX_BUFFERED_MESSAGES: Final = 20_000
-"""Messages that were read and that the stream has not taken. Each shard may bring one answer more."""
+MAX_BYTES_PER_TURN: Final = 64 * 1024
+"""After this size of records, other tasks run before the next one is decoded. A larger aggregated one is taken apart in a thread."""
 LATE_SHARE: Final = 0.5
 """The share of the retention from which a delay is reported."""
 SERVICE_PROBLEM: Final = "service"
@@ -66,26 +67,25 @@ class StreamReader:
 
     def __init__(self, reading: Reading, info: StreamInfo) -> None:
         self.problems: dict[str, str] = {}
-        self.failure: HeadraceError | None = None
         self.lanes: dict[str, Lane] = {}
         self._reading = reading
         self._info = info
         self._shards: dict[str, Shard] = {}
         self._begun: set[str] = set()
         self._finished: set[str] = set()
+        self._taken: dict[str, Checkpoint] = {}
+        """The checkpoints of shards that are not begun, because their parents are not finished."""
         self._limits: dict[str, int] = {}
-        self._inbox: deque[tuple[Message, Delivered]] = deque()
-        self._buffered_bytes = 0
-        self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
+        self._inbox = Inbox()
         self._look = asyncio.Event()
+        self._stored = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reads = True
 
-    async def start(self, finished: Collection[str]) -> None:
-        """List the shards, and begin with each whose parents are in `finished`. Raises `HeadraceError`."""
-        self._finished.update(finished)
-        await self._discover()
+    async def start(self, stored: Mapping[str, Checkpoint]) -> None:
+        """List the shards, and begin with each whose parents are finished. `stored` is the progress by shard. Raises `HeadraceError`."""
+        self._finished.update(shard for shard, checkpoint in stored.items() if checkpoint.is_finished)
+        await self._discover(stored)
         self._run(self._watch(), "watch")
 
     async def remove_old(self, lanes: Mapping[str, Checkpoint]) -> None:
@@ -108,16 +108,12 @@ class StreamReader:
 
     async def next(self) -> tuple[Message, Delivered]:
         """Return the next message. Raises the error that ended the reading, once all messages before it are taken."""
-        while not self._inbox:
-            if self.failure is not None:
-                raise self.failure
-            self._arrived.clear()
-            await self._arrived.wait()
-        item = self._inbox.popleft()
-        self._buffered_bytes -= len(item[0].data)
-        if self._has_room:
-            self._room.set()
-        return item
+        return await self._inbox.next()
+
+    @property
+    def failure(self) -> HeadraceError | None:
+        """The error that ended the reading, or None."""
+        return self._inbox.failure
 
     @property
     def unread(self) -> int | None:
@@ -134,20 +130,18 @@ class StreamReader:
     def fail(self, failure: HeadraceError) -> None:
         """End the reading with this error."""
         if self.failure is None:
-            self.failure = failure
             self._reads = False
-            self._arrived.set()
+            self._inbox.end(failure)
 
     async def store(self, lane: Lane, checkpoint: Checkpoint) -> None:
         """Store a checkpoint of a lane. Raises `HeadraceError`."""
         await self._reading.table.commit(lane.name, checkpoint, self._reading.mark())
         lane.confirm(checkpoint)
+        self._stored.set()
         if lane.stored.is_finished and lane.shard.id not in self._finished:
             self._finished.add(lane.shard.id)
             log.info("shard of kinesis finished", lane=lane.name)
             self._look.set()
-        elif lane.is_ended and not lane.stored.is_finished and (last := lane.refreshed()) is not None:
-            await self.store(lane, last)  # the shard ended while the checkpoint was on its way
 
     async def aclose(self) -> None:
         """End the tasks."""
@@ -156,10 +150,6 @@ class StreamReader:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-    @property
-    def _has_room(self) -> bool:
-        return len(self._inbox) < MAX_BUFFERED_MESSAGES and self._buffered_bytes < MAX_BUFFERED_BYTES
 
     def _run(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(coroutine, name=f"headrace kinesis {name}")
@@ -177,30 +167,49 @@ class StreamReader:
 
     # Shards
 
-    async def _discover(self) -> None:
-        """List the shards, and begin with each that may."""
+    async def _discover(self, earlier: Mapping[str, Checkpoint] | None = None) -> None:
+        """List the shards, and begin with each that may. `earlier` has the checkpoints of earlier openings, at the first list.
+
+        Shards that may not begin yet get their items too: with the time from which a loss is reported.
+        """
         shards = {shard.id: shard for shard in await self._reading.client.shards()}
         self._shards = shards
         for lane in self.lanes.values():
             if lane.shard.id not in shards and not lane.is_ended and lane.is_answered:
                 raise StreamEnded(f"The stream has no shard {lane.shard.id} any more: the retention has deleted its records.")
-        ready = ready_shards(shards, self._finished, self._begun)
-        names = [self._reading.reader.lane(shard.id) for shard in ready]
-        items = await asyncio.gather(*(self._reading.table.take_over(name, _now_ms()) for name in names))
-        for shard, name, stored in zip(ready, names, items, strict=True):
+        new = [shard for id, shard in shards.items() if id not in self._finished and id not in self._begun and id not in self._taken]
+        for shard, stored in zip(new, await self._take_over(new, earlier or {}), strict=True):
             if stored.is_finished:
                 self._finished.add(shard.id)
-                self._look.set()
-                continue
+            else:
+                self._taken[shard.id] = stored
+        for shard in ready_shards(shards, self._finished, self._begun):
+            name, stored = self._reading.reader.lane(shard.id), self._taken.pop(shard.id)
             self._begun.add(shard.id)
             lane = self.lanes[name] = Lane(name, shard, stored)
             self._run(self._read(lane), name)
             log.info("shard of kinesis begun", lane=name, position=stored.position)
 
+    async def _take_over(self, shards: Sequence[Shard], earlier: Mapping[str, Checkpoint]) -> list[Checkpoint]:
+        """Take the items of shards over, all at once, and return them. No request runs on after an error."""
+        now_ms = _now_ms()
+        tasks = [
+            asyncio.create_task(
+                self._reading.table.take_over(self._reading.reader.lane(shard.id), first_known_ms(shard, self._shards, earlier, now_ms))
+            )
+            for shard in shards
+        ]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _watch(self) -> None:
         """Look regularly whether this reader is still the only one, and whether the stream and its shards are what they were."""
         backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
-        while True:
+        while self._reads:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_SECONDS):
                     await self._look.wait()
@@ -226,26 +235,29 @@ class StreamReader:
     async def _read(self, lane: Lane) -> None:
         backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while self._reads and not lane.is_ended:
-            while not self._has_room:
-                self._room.clear()
-                await self._room.wait()
+            await self._inbox.wait_for_room()
             begun = time.monotonic()
-            try:
-                await self._request(lane)
-            except StreamEnded:
-                raise
-            except StreamError as error:
-                if not isinstance(error, Throttled) or backoff.tries >= THROTTLES_REPORTED:
-                    self.problems[lane.name] = str(error)
-                await asyncio.sleep(backoff.next())
-                continue
-            if backoff.tries:
-                backoff.reset()
-                self.problems.pop(lane.name, None)
-            pause = MIN_INTERVAL_SECONDS if lane.at_end_ms is None else self._reading.interval
-            await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
+            if await self._succeeds(self._request(lane), lane, backoff):
+                pause = MIN_INTERVAL_SECONDS if lane.at_end_ms is None else self._reading.interval
+                await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
         if lane.is_ended:
             await self._finish(lane)
+
+    async def _succeeds(self, request: Coroutine[Any, Any, None], lane: Lane, backoff: Backoff) -> bool:
+        """Return whether a request for a lane succeeds. Report an error that may pass, and pause after it."""
+        try:
+            await request
+        except StreamEnded:
+            raise
+        except StreamError as error:
+            if not isinstance(error, Throttled) or backoff.tries >= THROTTLES_REPORTED:
+                self.problems[lane.name] = str(error)
+            await asyncio.sleep(backoff.next())
+            return False
+        if backoff.tries:
+            backoff.reset()
+            self.problems.pop(lane.name, None)
+        return True
 
     async def _request(self, lane: Lane) -> None:
         """Request the next records of a lane once, and take them. Raises `HeadraceError`."""
@@ -278,20 +290,31 @@ class StreamReader:
             lane.is_overtaken = True
             self.problems[lane.name] = "The retention deletes records before they are read."
             return
-        size = 0
-        for record in new:
-            size += len(record.data)
-            for item in deliver(lane, record, self._info.birthmark, self._reading.decode):
-                self._buffered_bytes += len(item[0].data)
-                self._inbox.append(item)
+        if new:
+            await self._deliver(lane, new)
         if answer.records:
-            self._size_next(lane, len(answer.records), size)
+            self._size_next(lane, len(answer.records), sum(len(record.data) for record in new))
         lane.reached(begun_ms if at_end else max((one.arrived_ms for one in new), default=0), at_end=at_end)
         self._report_delay(lane, answer.behind_ms)
-        if new:
-            self._arrived.set()
-        elif at_end and lane.known_ms - lane.stored.known_ms > REFRESH_MS and (refreshed := lane.refreshed()) is not None:
+        if not new and at_end and lane.known_ms - lane.stored.known_ms > REFRESH_MS and (refreshed := lane.refreshed()) is not None:
             await self.store(lane, refreshed)
+
+    async def _deliver(self, lane: Lane, records: Sequence[Record]) -> None:
+        """Decode records into the inbox, each message once there is room for it. Other tasks run meanwhile."""
+        lane.has_more = True
+        lane.reached(lane.known_ms, at_end=False)
+        size = 0
+        for record in records:
+            size += len(record.data)
+            if size > MAX_BYTES_PER_TURN:
+                size = 0
+                await asyncio.sleep(0)
+            is_large = len(record.data) > MAX_BYTES_PER_TURN and record.data.startswith(MAGIC)
+            content = await asyncio.to_thread(content_of, record, lane.shard) if is_large else None
+            for item in deliver(lane, record, self._info.birthmark, self._reading.decode, content):
+                await self._inbox.put(item)
+            self._report_left_out(lane)
+        lane.has_more = False
 
     async def _check(self, lane: Lane, new: list[Record], begun_ms: int) -> None:
         """Look whether the first record follows the checkpoint, store what is missing, and where the first reading begins."""
@@ -319,20 +342,32 @@ class StreamReader:
         lane.is_checked = True
 
     async def _finish(self, lane: Lane) -> None:
-        """Store that a closed shard is finished, if all of its events are stored. Otherwise the last commit does."""
+        """Store that a closed shard is finished, once all of its events are stored, until the table takes it. The last commit may do it."""
         backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
-        while (checkpoint := lane.refreshed()) is not None and not lane.stored.is_finished:
-            try:
-                await self.store(lane, checkpoint)
-            except StreamEnded:
-                raise
-            except StreamError:
-                await asyncio.sleep(backoff.next())
+        while not lane.stored.is_finished:
+            checkpoint = lane.refreshed()
+            if checkpoint is not None:
+                await self._succeeds(self.store(lane, checkpoint), lane, backoff)
+                continue
+            check_cancelled()
+            self._stored.clear()
+            await self._stored.wait()
 
     def _size_next(self, lane: Lane, records: int, size: int) -> None:
         """Choose how many records the next request may bring, by the size of the last ones and the number of shards."""
-        fitting = MAX_BATCH_BYTES // max(1, len(self._begun) - len(self._finished)) // max(1, size // records)
+        fitting = MAX_BATCH_BYTES // max(1, len(self._begun - self._finished)) // max(1, size // records)
         self._limits[lane.name] = max(1, min(fitting, 2 * self._limits.get(lane.name, START_RECORDS), MAX_RECORDS))
+
+    def _report_left_out(self, lane: Lane) -> None:
+        name = f"{lane.name} (left out)"
+        if not lane.left_out:
+            return
+        if name not in self.problems:
+            log.warning("records of another shard left out", lane=lane.name, count=lane.left_out)
+        self.problems[name] = (
+            f"{lane.left_out:,} records within aggregated ones were left out: by their hash keys, they belong to another shard. "
+            "The Kinesis Producer Library sends them again, other senders may not: aggregate records of one partition key only."
+        )
 
     def _report_delay(self, lane: Lane, behind_ms: int) -> None:
         name = f"{lane.name} (delay)"

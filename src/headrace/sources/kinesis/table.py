@@ -74,6 +74,7 @@ class ProgressTable:
         self._table = table
         self._reader = reader
         self._epoch = 0
+        self._id: str | None = None
 
     @classmethod
     async def open(cls, connection: Connection, table: str, reader: str) -> ProgressTable:
@@ -129,11 +130,11 @@ class ProgressTable:
         if item is None:
             raise UpstreamFenced(f"Another reader of {self._reader!r} has begun at the same time.")
         reader = _reader(item)
-        self._epoch = reader.epoch
+        self._epoch, self._id = reader.epoch, reader.id
         return reader
 
-    async def take_over(self, lane: str, now_ms: int) -> Checkpoint:
-        """Take the item of a lane over from earlier openings, or create it, and return what is stored.
+    async def take_over(self, lane: str, known_ms: int) -> Checkpoint:
+        """Take the item of a lane over from earlier openings, or create it with the time before which it got no records. Return the item.
 
         Raises:
             UpstreamFenced: A later opening has it.
@@ -141,9 +142,9 @@ class ProgressTable:
         item = await self._update(
             f"The progress of {lane} cannot be taken over",
             lane,
-            "SET #epoch = :epoch, #known = if_not_exists(#known, :now)",
+            "SET #epoch = :epoch, #known = if_not_exists(#known, :known)",
             "attribute_not_exists(#epoch) OR #epoch <= :epoch",
-            {":epoch": {"N": str(self._epoch)}, ":now": {"N": str(now_ms)}},
+            {":epoch": {"N": str(self._epoch)}, ":known": {"N": str(known_ms)}},
         )
         if item is None:
             raise self._fenced()
@@ -180,7 +181,9 @@ class ProgressTable:
             answer = await self._client.get_item(TableName=self._table, Key=self._key(READER), ConsistentRead=True)
         except Exception as error:
             raise self._described("The progress cannot be read", error) from error
-        if "Item" not in answer or _number(answer["Item"], "epoch") != self._epoch:
+        item: Item = answer.get("Item", {})
+        # Progress that was deleted is begun again with the first epoch, and another id.
+        if _number(item, "epoch") != self._epoch or _text(item, "id") != self._id:
             raise self._fenced()
 
     async def delete(self, lane: str) -> None:

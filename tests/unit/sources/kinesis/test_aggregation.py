@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from hashlib import md5
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.sources.kinesis import aggregation
 from headrace.sources.kinesis.aggregation import MAGIC, SubRecord, hash_of, is_aggregated, sub_records
 
 
@@ -62,6 +64,37 @@ def test_a_body_that_does_not_fit_is_a_record_as_it_is() -> None:
         b"\xff" * 12,
     ):
         assert sub_records(framed(body)) is None, body
+
+
+def test_each_key_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests: list[bytes] = []
+
+    def digest(data: bytes) -> bytes:
+        digests.append(data)
+        return md5(data).digest()
+
+    monkeypatch.setattr(aggregation, "_digest", digest)
+    body = field(1, b"ada") + field(1, b"bo") + b"".join(record(number % 2, b"x") for number in range(100))
+    assert [one.hash_key for one in sub_records(framed(body)) or ()] == [hash_of("ada"), hash_of("bo")] * 50
+    assert len(digests) <= 1 + 2 + 2  # the checksum, the keys, and the expected values
+
+
+@pytest.mark.parametrize("key", ["k" * 256, "ü" * 256])
+def test_a_key_has_up_to_256_characters(key: str) -> None:
+    assert [one.key for one in sub_records(framed(field(1, key.encode()) + record(0, b"x"))) or ()] == [key]
+    assert sub_records(framed(field(1, b"ada") + field(1, key.encode() + b"k") + record(0, b"x"))) is None
+
+
+@pytest.mark.parametrize("text", ["0", "17", str(2**128 - 1)])
+def test_a_hash_key_is_a_decimal_number_of_128_bits(text: str) -> None:
+    body = field(1, b"ada") + field(2, text.encode()) + record(0, b"x", hash_key=0)
+    assert [one.hash_key for one in sub_records(framed(body)) or ()] == [int(text)]
+
+
+@pytest.mark.parametrize("text", ["", "-5", "+5", " 5", "1_0", "007", "\u0665", "0x1", str(2**128), "9" * 5_000])
+def test_another_hash_key_is_a_record_as_it_is(text: str) -> None:
+    body = field(1, b"ada") + field(2, text.encode()) + record(0, b"x", hash_key=0) + record(0, b"y")
+    assert sub_records(framed(body)) is None
 
 
 @given(st.binary(max_size=80))

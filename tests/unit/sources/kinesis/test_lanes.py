@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
 from headrace.sources.kinesis.client import Shard
-from headrace.sources.kinesis.lanes import CLOCK_MARGIN_MS, Checkpoint, Delivered, Lane, ready_shards
+from headrace.sources.kinesis.lanes import CLOCK_MARGIN_MS, Checkpoint, Delivered, Lane, first_known_ms, ready_shards
 
 ACKED, FAILED = AdvanceOutcome(1, 0), AdvanceOutcome(0, 1)
 MAX_HASH = 2**128 - 1
@@ -83,3 +83,19 @@ def test_a_shard_waits_for_each_parent_that_the_stream_still_has() -> None:
     assert [one.id for one in ready_shards(shards, {"b"}, {"c", "e"})] == []
     assert [one.id for one in ready_shards(shards, {"b", "c"}, {"e"})] == ["d"]
     assert ready_shards(shards, {"b", "c", "d", "e"}, ()) == []
+
+
+def test_a_parent_that_is_read_and_no_longer_listed_holds_its_children() -> None:
+    shards = {"c": shard("c", "p")}
+    assert ready_shards(shards, (), {"p"}) == []
+    assert [one.id for one in ready_shards(shards, {"p"}, {"p"})] == ["c"]
+
+
+def test_a_new_shard_is_known_from_the_time_of_its_nearest_stored_ancestors_on() -> None:
+    shards = {one.id: one for one in (shard("a"), shard("b"), shard("c", "a", "b"), shard("d", "c"), shard("e", "gone"))}
+    assert first_known_ms(shards["d"], shards, {}, 100) == 100
+    assert first_known_ms(shards["d"], shards, {"a": Checkpoint(known_ms=20)}, 100) == 20
+    assert first_known_ms(shards["d"], shards, {"a": Checkpoint(known_ms=20), "c": Checkpoint(known_ms=30)}, 100) == 30
+    assert first_known_ms(shards["c"], shards, {"a": Checkpoint(known_ms=200), "b": Checkpoint(known_ms=30)}, 100) == 30
+    assert first_known_ms(shards["e"], shards, {"gone": Checkpoint(known_ms=30)}, 100) == 30
+    assert first_known_ms(shards["e"], shards, {}, 100) == 100
