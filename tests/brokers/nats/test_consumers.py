@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace import Nats
 from headrace.errors import StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.nats.subjects import FLOOR_SUFFIX
 from headrace.testing.contract.reading import reading
@@ -260,6 +261,34 @@ async def test_removed_messages_of_another_lane_are_no_gap_while_the_stream_is_r
             await reader.advance(await reader.take(10))
             seen = reader.producer._lanes  # type: ignore[attr-defined]
             await until(lambda end=2 + first + 9, lanes=seen: all(lane.seen >= end for lane in lanes.values()))  # type: ignore[misc]
+        assert reader.producer.get_errors() == {}
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+async def test_other_messages_of_a_stream_with_an_origin_are_no_gap(stream: NatsStream, make_stream: MakeStream, kind: str) -> None:
+    """Such a stream has no subjects of its own, and a subject filter reads only some of its messages."""
+    origin = {"name": stream.name}
+    copy = make_stream(subjects=[], **({"mirror": origin} if kind == "mirror" else {"sources": [origin]}))
+    eu = f"{stream.name}.eu"
+    for first in (0, 4):
+        stream.send(numbers(first, first + 3), "us")
+        stream.send(numbers(first + 3, first + 4), "eu")
+        async with reading(Nats(eu, stream=copy.name, durable="shop", connection=copy.connection).producer()) as reader:
+            items = await reader.take(1)
+            assert [raw.value["n"] for raw, _ in items] == [first + 3]
+            await reader.advance(items)
+            assert reader.producer.get_errors() == {}
+            assert reader.producer.get_committed(items[0][0].lane) == items[0][0].position
+
+
+async def test_a_mirror_of_some_subjects_has_no_gap_where_the_others_are(stream: NatsStream, make_stream: MakeStream) -> None:
+    mirror = make_stream(subjects=[], mirror={"name": stream.name, "filter_subject": f"{stream.name}.eu"})
+    for first in (0, 4):
+        stream.send(numbers(first, first + 3), "us")
+        stream.send(numbers(first + 3, first + 4), "eu")
+    async with reading(mirror.producer()) as reader:
+        items = await reader.take(2)
+        assert [raw.value["n"] for raw, _ in items] == [3, 7]
         assert reader.producer.get_errors() == {}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from headrace.core.connection import parse_connection
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.connections.probes import probe_connection
 from headrace.testing.contract.reading import reading
+from headrace.triggers.stream_log import LaneMove, LogState, StreamLog, StreamSeek
 from support.processes.nats import NatsServer, Version, require
 from support.processes.proxy import Proxy
 from support.sources.nats import MakeStream, NatsStream
-from support.sources.reading import items_of, numbers
+from support.sources.reading import items_of, numbers, until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("nats-outages")]
 
@@ -89,6 +91,75 @@ async def test_an_advance_while_the_server_is_killed_succeeds_at_the_next_openin
             assert raw.position == last + 1 or not last
             last = raw.position
             await reader.producer.advance(items_of([(raw, payload)]))
+
+
+def cut(stream: NatsStream, send: Sequence[bytes]) -> None:
+    """Send messages, and have the server lose them as a power cut does: the files of the messages are those from before."""
+    server = stream.server
+    (messages,) = server._folder.glob(f"nats-0/js/**/{stream.name}/msgs")
+    before = messages.with_name("before")
+
+    def stop() -> None:
+        server._run("stop")
+        server.call(server._client.close())
+
+    stop()
+    shutil.copytree(messages, before)
+    server.start()
+    stream.send(send)
+    asyncio.run(read_all(stream, len(send)))
+    stop()
+    shutil.rmtree(messages)
+    before.rename(messages)
+    server.start()
+
+
+async def read_all(stream: NatsStream, messages: int) -> None:
+    """Read and acknowledge messages. Then open the upstream once more, which notes what is acknowledged."""
+    async with reading(stream.producer()) as reader:
+        await reader.advance(await reader.take(messages))
+    async with reading(stream.producer()) as reader:
+        await until(lambda: bool(reader.producer._lanes))  # type: ignore[attr-defined]
+
+
+async def test_a_server_that_lost_messages_is_refused_also_when_the_stream_has_grown(
+    make_stream: MakeStream, own_server: NatsServer
+) -> None:
+    """New messages have the sequences of lost ones: they would be skipped, or taken for duplicates."""
+    stream = make_stream(own_server)
+    stream.send(numbers(0, 50))
+    await read_all(stream, 50)
+    await asyncio.to_thread(cut, stream, numbers(50, 100))
+    for grown in (numbers(1_000, 1_010), numbers(1_010, 1_100)):
+        error = await end_of(stream)
+        assert isinstance(error, UpstreamError)
+        assert str(error).startswith("Messages may be lost: stream ")
+        assert "at sequence 50, and was read up to 100" in str(error)
+        assert "durable" in str(error.hint)
+        stream.send(grown)
+    async with reading(stream.producer(durable="other", start=51)) as reader:
+        assert [raw.data for raw, _ in await reader.take(100)] == numbers(1_000, 1_100)
+        (lane,) = reader.producer._lanes  # type: ignore[attr-defined]
+    for log in (seek_to(51, lane), None):
+        producer = stream.producer()
+        producer.log = log
+        async with reading(producer) as reader:
+            assert [raw.data for raw, _ in await reader.take(100)] == numbers(1_000, 1_100)
+
+
+def seek_to(position: int, lane: str) -> StreamLog:
+    """Return an event log with a planned seek."""
+
+    async def begin(moves: Mapping[str, LaneMove]) -> Mapping[str, int]:
+        return {lane: move.position for lane, move in moves.items()}
+
+    async def finish(lanes: Collection[str]) -> None:
+        assert set(lanes) == {lane}
+
+    async def look_up(stream: str) -> LogState:
+        return LogState("log", 0)
+
+    return StreamLog("nats:test", LogState("log", 5, seek=StreamSeek({lane: position}, begin, finish)), look_up)
 
 
 @pytest.fixture

@@ -25,9 +25,13 @@ WHAT: Final = "The offsets cannot be committed"
 
 
 class CommitNote(ProgressNote, omit_defaults=True, kw_only=True):
-    """What a commit leaves beside its offset. `topic` is the id of the topic. Commits of other programs have another text or none."""
+    """What a commit leaves beside its offset. Commits of other programs have another text or none.
+
+    `topic` is the id of the topic. `end` is the end offset of the partition when it was found before the committed offset.
+    """
 
     topic: str | None = None
+    end: int | None = None
 
 
 class Answers(NamedTuple):

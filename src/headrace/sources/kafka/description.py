@@ -26,6 +26,7 @@ class Description(NamedTuple):
     connect: Mapping[str, Any]
     shard: Shard = WHOLE
     seek: BlockingSeek | None = None
+    mark: LogMark | None = None
 
 
 class Listener(NamedTuple):

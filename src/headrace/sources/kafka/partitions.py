@@ -81,8 +81,8 @@ class Partition:
 
     @property
     def needs_commit(self) -> bool:
-        """Whether the committed offset is behind what was answered."""
-        return self.is_assigned and self.target > max(self.committed, 0)
+        """Whether the committed offset is behind what was answered, or there is none: the group then begins where it began."""
+        return self.is_assigned and self.target > self.committed
 
     @property
     def committed_position(self) -> int | None:

@@ -125,6 +125,7 @@ class KafkaProducer(SharedStreamProducer):
             client_settings(connection),
             topics.shard,
             self._seek,
+            None if self.log is None else self.log.mark,
         )
         reader = KafkaReader(description, self._listener())
         reader.start()

@@ -22,7 +22,7 @@ from headrace.sources.kafka.buffer import Buffer
 from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.commits import CommitRequest, Commits
 from headrace.sources.kafka.description import Description, Listener
-from headrace.sources.kafka.group.assignment import Assignment, recreated
+from headrace.sources.kafka.group.assignment import Assignment, Membership, recreated
 from headrace.sources.kafka.group.shard_partitions import ShardPartitions
 from headrace.sources.kafka.group.stall_detector import StallDetector
 from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
@@ -130,9 +130,10 @@ class KafkaReader(threading.Thread):
             on_commit=self._commits.answered,
             is_stopped=self._stopped.is_set,
         )
-        self._assignment = Assignment(self._client, self.partitions, description.start, description.shard, description.seek)
-        if description.shard != WHOLE:
-            self._shard = ShardPartitions(self._client, self._assignment, self.partitions, description.topics, description.shard)
+        shard, member = description.shard, Membership(description.seek, description.mark)
+        self._assignment = Assignment(self._client, self.partitions, description.start, shard, member)
+        if shard != WHOLE:
+            self._shard = ShardPartitions(self._client, self._assignment, self.partitions, description.topics, shard)
         self._client.check_topics(description.topics)
         now, waits = time.monotonic(), not uses_new_protocol(description.consumer)
         self._stalls = StallDetector(self._client, self.partitions, description.topics, waits_for_group=waits, now=now)

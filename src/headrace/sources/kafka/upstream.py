@@ -13,10 +13,19 @@ from headrace.sources.declared_decoder import DecodingUpstream, ValueFunction, c
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.producer import KafkaProducer, Topics
 from headrace.sources.kafka.settings import CONFLUENT, KafkaDecoding
-from headrace.sources.kafka.start import Start, parse_start, serialize_start
+from headrace.sources.kafka.start import Start, check_start_topics, parse_start, serialize_start
 
 MAX_TOPIC_CHARS: Final = 249
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_EXAMPLE: Final = 'Name one or several: Kafka("orders", group="shop").'
+_PATTERN_HINT: Final = (
+    "The client library matches POSIX extended regular expressions. Write [0-9] for \\d, (a|b) for (?:a|b), and $ for \\Z. "
+    "In brackets, name characters and ranges: [A-Za-z0-9_]."
+)
+_PATTERN_PARTS: Final = re.compile(r"\\.|\[\^?\]?[^\]]*\]?|\(\?|.", re.DOTALL)
+"""An escape, brackets as POSIX ends them, an extension of Python, or another character."""
+_OTHER_MEANING: Final = re.compile(r"\\(?![wWsS])[a-zA-Z0-9]|\[.*(\\[a-zA-Z0-9]|\\\]$|\[[:.=]).*|\(\?", re.DOTALL)
+"""A part that POSIX extended regular expressions do not have, or read otherwise. `\\w`, `\\s` and their opposites are common extensions."""
 
 
 class Kafka(DecodingUpstream):
@@ -56,6 +65,7 @@ class Kafka(DecodingUpstream):
         self._connection = check_text("connection", connection)
         self._group = check_text("group", group)
         self._start = parse_start(start)
+        check_start_topics(self._start, self._topics)
         self._decode = check_decoding(decode, (*DECODERS, CONFLUENT))
         self.decodings = (self._decode,)
         if (decode == CONFLUENT) != (schema_registry is not None):
@@ -143,10 +153,12 @@ class Kafka(DecodingUpstream):
         return "headrace.kafka.message"
 
 
-def _topics(topics: str | Sequence[str]) -> tuple[str, ...]:
+def _topics(topics: object) -> tuple[str, ...]:
+    if not isinstance(topics, Sequence) or isinstance(topics, bytes | bytearray):
+        raise UpstreamError(f"Invalid topics {topics!r}: it is not a text, nor a list of texts.", hint=_EXAMPLE)
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names:
-        raise UpstreamError("No topics are given.", hint='Name one or several: Kafka("orders", group="shop").')
+        raise UpstreamError("No topics are given.", hint=_EXAMPLE)
     for name in names:
         _check_topic(name)
     return tuple(sorted(set(names)))
@@ -156,6 +168,9 @@ def _check_topic(name: object) -> None:
     if not isinstance(name, str):
         raise UpstreamError(f"Invalid topic {name!r}: it is not a text.")
     if name.startswith("^"):
+        for part in _PATTERN_PARTS.findall(name):
+            if _OTHER_MEANING.fullmatch(part):
+                raise UpstreamError(f"Invalid pattern of topics {name!r}: the client library reads {part!r} otherwise.", hint=_PATTERN_HINT)
         try:
             re.compile(name)
         except re.error as error:

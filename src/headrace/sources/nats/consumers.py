@@ -8,6 +8,10 @@ A server delivers what an earlier reader held again only after `ack_wait`. So an
 - A work queue allows no second consumer, and needs none: it deletes acknowledged messages, so that a new consumer gets the rest.
 
 A seek moves the floor of a lane: its consumer is always created again, and begins at the position of the seek.
+
+A stream that ends before a floor was cut by its server. Its next messages have the sequences of lost ones, so the lane is refused. The
+description of the consumer has a note of that, because the stream may have grown past the floor at the next opening. It also has the floor
+of the last opening: newer servers lower the floor of a consumer to the end of the stream.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import structlog
 
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.nats.client import NatsClient
-from headrace.sources.nats.consumer_note import ConsumerNote
+from headrace.sources.nats.consumer_note import ConsumerNote, Info, ack_floor, last_floor, note_of
 from headrace.sources.nats.lanes import UNKNOWN, Lane
 from headrace.sources.nats.service_errors import CONSUMER_NOT_FOUND, FILES_NOT_REMOVED
 from headrace.sources.nats.start import Start, begin_after, begin_at
@@ -37,8 +41,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
-
-Info = Mapping[str, Any]
 
 
 class StreamSource(NamedTuple):
@@ -58,11 +60,22 @@ class StreamInfo(NamedTuple):
     retention: str
     subjects: Sequence[str]
     sources: Sequence[StreamSource] = ()
+    is_partial_mirror: bool = False
+    """Whether it is a mirror of some subjects. It has the sequences of its origin, without those of other subjects."""
 
     @property
     def is_work_queue(self) -> bool:
         """Whether it deletes each acknowledged message."""
         return self.retention == WORK_QUEUE
+
+    def is_covered_by(self, filter: str) -> bool:
+        """Return whether a subject filter matches every message of the stream.
+
+        A mirror has no subjects of its own, and a stream with sources has messages of other subjects too.
+        """
+        if filter == ALL_SUBJECTS:
+            return not self.is_partial_mirror
+        return bool(self.subjects) and not self.sources and covers(filter, self.subjects)
 
 
 class Description(NamedTuple):
@@ -86,6 +99,7 @@ async def look_at_stream(client: NatsClient, stream: str) -> StreamInfo:
         str(config.get("retention")),
         tuple(config.get("subjects") or ()),
         tuple(_source(one) for one in (config.get("mirror"), *(config.get("sources") or ())) if one),
+        bool(config.get("mirror")) and list(_source(config["mirror"]).subjects) != [ALL_SUBJECTS],
     )
 
 
@@ -116,8 +130,8 @@ async def first_sequence(client: NatsClient, description: Description, stream: S
 
 async def _next_sequence(client: NatsClient, name: str, stream: StreamInfo, info: Info) -> int:
     """Return the sequence from which a consumer reads if it is taken over."""
-    if _ack_floor(info) > 0:
-        return _ack_floor(info) + 1
+    if ack_floor(info) > 0:
+        return ack_floor(info) + 1
     config = info["config"]
     if "opt_start_time" in config:
         return await sequence_at(client, name, stream, datetime.fromisoformat(config["opt_start_time"]))
@@ -175,7 +189,7 @@ class Consumers:
         names += [name + FLOOR_SUFFIX for name in names]
         infos = await _all(look_at_consumer(self._client, self._description.stream, name) for name in names)
         self._infos = {name: info for name, info in zip(names, infos, strict=True) if info is not None}
-        self.notes = [ConsumerNote.parse(info["config"].get("description")) for info in self._infos.values()]
+        self.notes = [note_of(info) for info in self._infos.values()]
         was_read = self._mark is not None and self._mark.receipts > 0
         self.missing = [
             name
@@ -213,6 +227,43 @@ class Consumers:
         subjects = self._description.subjects
         return await _all(self._take_over(subject, moved.get(lane_name(subject, self._stream.created))) for subject in subjects)
 
+    async def check_end(self, moved: Mapping[str, int]) -> None:
+        """Check that the stream ends at or after what was read. Lanes in `moved` are read from another sequence on.
+
+        Raises:
+            UpstreamError: The server has lost messages that were read.
+        """
+        for subject in self._description.subjects:
+            if lane_name(subject, self._stream.created) in moved:
+                continue
+            name = consumer_name(self._description.durable, subject)
+            known = {one: self._infos[one] for one in (name, name + FLOOR_SUFFIX) if one in self._infos}
+            floor, ends = max(map(last_floor, known.values()), default=0), [note_of(info).end for info in known.values()]
+            end = next((one for one in ends if one is not None), None)
+            if end is None and floor > self._stream.last:
+                # The former reader may have acknowledged a message that is newer than this look at the stream.
+                last = (await look_at_stream(self._client, self._description.stream)).last
+                if floor > last:
+                    end = last
+                    await _all(self._note_end(one, subject, info, floor, end) for one, info in known.items())
+            if end is not None:
+                log.error("messages lost at the server", consumer=name, first=end + 1, last=floor)
+                raise UpstreamError(
+                    f"Messages may be lost: stream {self._description.stream!r} ends or ended at sequence {end}, and was read up to "
+                    f"{floor}. The server has lost its end. New messages have the sequences of lost ones.",
+                    hint=f"Give the upstream another durable name, with start={end + 1}: it is another stream then. "
+                    f"If its events have ids of their own, a seek to sequence {end + 1} keeps the name.",
+                )
+
+    async def _note_end(self, name: str, subject: str, info: Info, floor: int, end: int) -> None:
+        """Note in the description of a consumer that the stream ends before its floor. A consumer that does not take it stays as it is."""
+        own = {key: value for key, value in info["config"].items() if key != "name"}
+        text = self._note(floor, end).text(note_of(info).mark)
+        try:
+            await self._create({**own, "durable_name": name, "description": text})
+        except HeadraceError as error:
+            log.warning("end of a stream of nats not noted", consumer=name, subject=subject, error=str(error))
+
     async def _read_before(self, subject: str) -> int | None:
         """Return the sequence that would be read next without a seek, or None if there is no consumer yet."""
         name = consumer_name(self._description.durable, subject)
@@ -226,19 +277,20 @@ class Consumers:
             subject,
             name,
             acks_each=stream.is_work_queue,
-            covers_stream=covers(subject, stream.subjects),
+            covers_stream=stream.is_covered_by(subject),
         )
         info, floor_consumer = self._infos.get(name), self._infos.get(name + FLOOR_SUFFIX)
         if info is not None:
             self._check(name, subject, info)
         begin = self._begin(info or floor_consumer) if moved is None else begin_after(moved - 1)
         created = None
+        config = self._config(name, subject, begin, self._floor_to_note(info or floor_consumer, moved))
         if moved is None and info is not None and floor_consumer is None and self._client.has_reset and not info.get("num_waiting"):
-            created = await self._reset(name, subject, info)
+            created = await self._reset(config, info)
         if created is None:
-            created = await self._make_again(name, subject, begin, is_there=info is not None, has_floor_consumer=floor_consumer is not None)
-        old_floor = 0 if info is None or moved is not None else _ack_floor(info)
-        floor = max(_ack_floor(created), int(begin.get("opt_start_seq", 1)) - 1, old_floor)
+            created = await self._make_again(config, is_there=info is not None, has_floor_consumer=floor_consumer is not None)
+        old_floor = 0 if info is None or moved is not None else ack_floor(info)
+        floor = max(ack_floor(created), int(begin.get("opt_start_seq", 1)) - 1, old_floor)
         seen = UNKNOWN if not floor and "opt_start_time" in begin else floor or stream.first - 1
         lane.begin(str(created["created"]), floor=floor, seen=seen, waiting=int(created.get("num_pending", 0)))
         return lane
@@ -251,16 +303,26 @@ class Consumers:
             return {"deliver_policy": "all"}
         if info is None:
             return begin_at(self._description.start, self._stream.last)
-        if _ack_floor(info) > 0:
-            return begin_after(_ack_floor(info))
+        if ack_floor(info) > 0:
+            return begin_after(ack_floor(info))
         return {name: info["config"][name] for name in ("deliver_policy", "opt_start_seq", "opt_start_time") if name in info["config"]}
 
-    def _config(self, name: str, subject: str, begin: Mapping[str, Any]) -> dict[str, Any]:
+    def _floor_to_note(self, info: Info | None, moved: int | None) -> int:
+        """Return the sequence up to which a lane is read, as this opening finds it."""
+        if moved is not None:
+            return moved - 1
+        if info is None:
+            return self._stream.last if self._description.start == "latest" else 0
+        return last_floor(info)
+
+    def _note(self, floor: int, end: int | None = None) -> ConsumerNote:
+        return ConsumerNote.of((consumer_name(self._description.durable, one) for one in self._description.subjects), floor, end)
+
+    def _config(self, name: str, subject: str, begin: Mapping[str, Any], floor: int) -> dict[str, Any]:
         description = self._description
-        consumers = [consumer_name(description.durable, one) for one in description.subjects]
         config: dict[str, Any] = {
             "durable_name": name,
-            "description": ConsumerNote.of(consumers).text(self._mark),
+            "description": self._note(floor).text(self._mark),
             "ack_policy": "explicit" if self._stream.is_work_queue else "all",
             "ack_wait": ACK_WAIT_NS,
             "max_ack_pending": description.max_ack_pending,
@@ -269,25 +331,27 @@ class Consumers:
         }
         return {**config, **({} if subject == ALL_SUBJECTS else {"filter_subject": subject}), **begin}
 
-    async def _reset(self, name: str, subject: str, info: Info) -> Info | None:
+    async def _reset(self, config: Mapping[str, Any], info: Info) -> Info | None:
         """Return the consumer after its reset, or None if it has settings that cannot be changed."""
-        same = {key: info["config"][key] for key in ("deliver_policy", "opt_start_seq", "opt_start_time") if key in info["config"]}
+        name, begins = config["durable_name"], ("deliver_policy", "opt_start_seq", "opt_start_time")
+        others = {key: value for key, value in config.items() if key not in begins}
         try:
-            await self._create(self._config(name, subject, same))
+            await self._create(others | {key: info["config"][key] for key in begins if key in info["config"]})
         except HeadraceError as error:
             log.info("consumer of nats not changed", consumer=name, error=str(error))
             return None
         return await self._client.api(f"Consumer {name!r} cannot be reset", f"CONSUMER.RESET.{self._description.stream}.{name}")
 
-    async def _make_again(self, name: str, subject: str, begin: Mapping[str, Any], *, is_there: bool, has_floor_consumer: bool) -> Info:
+    async def _make_again(self, config: Mapping[str, Any], *, is_there: bool, has_floor_consumer: bool) -> Info:
+        name = config["durable_name"]
         floor_consumer = name + FLOOR_SUFFIX
         if is_there and not self._stream.is_work_queue:
             if has_floor_consumer:  # of an opening that did not end: its floor may be an earlier one
                 await self._delete(floor_consumer)
-            await self._create(self._config(floor_consumer, subject, begin))
+            await self._create({**config, "durable_name": floor_consumer})
         if is_there:
             await self._delete(name)
-        created = await self._create(self._config(name, subject, begin))
+        created = await self._create(config)
         if has_floor_consumer or (is_there and not self._stream.is_work_queue):
             await self._delete(floor_consumer)
         return created
@@ -320,11 +384,6 @@ class Consumers:
                 f"Consumer {name!r} belongs to another program: it has another subject, or it is a push consumer.",
                 hint="Give the upstream another durable name.",
             )
-
-
-def _ack_floor(info: Info) -> int:
-    """Return the acknowledged sequence. A server of version 2.9 returns 0 before the first acknowledgement."""
-    return int(info["ack_floor"]["stream_seq"])
 
 
 async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -74,6 +74,7 @@ class NatsProducer(SharedStreamProducer):
                 await self.log.check(mark)
         seek = None if self.log is None else self.log.seek
         moved = {} if seek is None else await consumers.begin_seek(seek)
+        await consumers.check_end(moved)
         lanes = await consumers.take_over(moved)
         if seek is not None and moved:
             await seek.finish(moved)

@@ -21,14 +21,16 @@ _WILDCARDS: Final = {"*", ALL_SUBJECTS}
 _SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def check_subjects(subjects: str | Sequence[str]) -> tuple[str, ...]:
+def check_subjects(subjects: object) -> tuple[str, ...]:
     """Return the subject filters of an argument, sorted. Raises `UpstreamError` if one is invalid or two of them overlap."""
+    if not isinstance(subjects, Sequence) or isinstance(subjects, bytes | bytearray):
+        raise UpstreamError(f"Invalid subjects {subjects!r}: it is not a text, nor a list of texts.", hint='Write it like "orders.>".')
     filters = (subjects,) if isinstance(subjects, str) else tuple(subjects)
-    if not filters or len(set(filters)) > MAX_LANES:
-        raise UpstreamError(f"Invalid subjects: {len(filters)} are given.", hint=f"Give 1 to {MAX_LANES} subjects. Each is a lane.")
     for one in filters:
         _check(one)
     distinct = tuple(sorted(set(filters)))
+    if not distinct or len(distinct) > MAX_LANES:
+        raise UpstreamError(f"Invalid subjects: {len(filters)} are given.", hint=f"Give 1 to {MAX_LANES} subjects. Each is a lane.")
     for one, other in combinations(distinct, 2):
         if overlap(one, other):
             raise UpstreamError(

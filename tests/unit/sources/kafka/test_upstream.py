@@ -32,6 +32,19 @@ def test_an_upstream_is_restored_from_its_serialized_form(start: Any) -> None:
         ({"start": datetime(2026, 1, 1)}, "no time zone"),
         ({"start": {"orders": {0: -5}}}, "not an offset"),
         ({"start": {"orders": 5}}, "Invalid start"),
+        ({"start": {"orders": {0: 1.9}}}, "Invalid start of orders/0: 1.9 is not an offset"),
+        ({"start": {"orders": {0: True}}}, "Invalid start of orders/0: True is not an offset"),
+        ({"start": {"orders": {0: "7"}}}, "Invalid start of orders/0: '7' is not an offset"),
+        ({"start": {"orders": {0.5: 7}}}, "Invalid start of orders/0.5: it is not the number of a partition"),
+        ({"start": {"orders": {True: 7}}}, "it is not the number of a partition"),
+        ({"start": {"orders": {-1: 7}}}, "Invalid start of orders/-1"),
+        ({"start": {5: {0: 7}}}, "Invalid start"),
+        ({"start": {"order": {0: 12}}}, "Invalid start: topic 'order' is not read"),
+        ({"topics": 5}, "Invalid topics 5"),
+        ({"topics": None}, "Invalid topics None"),
+        ({"topics": {"orders": 1}}, "Invalid topics"),
+        ({"topics": b"orders"}, "Invalid topics b'orders'"),
+        ({"topics": [["orders"]]}, r"Invalid topic \['orders'\]"),
         ({"decode": "avro"}, "Invalid decode"),
         ({"dead_letter_topic": "a b"}, "Invalid topic 'a b'"),
         ({"dead_letter_topic": ""}, "Invalid topic ''"),
@@ -51,6 +64,43 @@ def test_an_upstream_is_restored_from_its_serialized_form(start: Any) -> None:
 def test_invalid_arguments_are_named(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(UpstreamError, match=problem):
         Kafka(**({"topics": "orders", "group": "shop"} | arguments))
+
+
+def test_offsets_of_topics_that_a_pattern_matches_are_a_start() -> None:
+    upstream = Kafka("^orders\\..*", group="shop", start={"orders.eu": {0: 12}})
+    assert load_upstream(*upstream.serialize()).serialize() == upstream.serialize()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^orders\d+$",
+        r"^orders\D",
+        r"^orders\Z",
+        r"^\Aorders",
+        r"^orders\b",
+        r"^orders\B",
+        r"^(?:orders)1$",
+        r"^(?i)orders",
+        r"^orders(?!2)",
+        r"^(a)\1",
+        r"^orders[\w]+",
+        r"^orders[\d.]+",
+        r"^orders[[:digit:]]+",
+    ],
+)
+def test_a_pattern_that_the_client_reads_otherwise_is_refused(pattern: str) -> None:
+    """The client matches POSIX extended regular expressions, and the project was checked with those of Python."""
+    with pytest.raises(UpstreamError, match="Invalid pattern of topics") as error:
+        Kafka(pattern, group="shop")
+    assert "[0-9]" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^orders\..*", "^orders[0-9]+$", r"^a\\d", r"^t\w+\W\s\S", "^(eu|us)[.]x{2,3}", r"^[^a-z\.]+", "^[]a]", "^[^]a]", "^."]
+)
+def test_a_pattern_that_means_the_same_to_the_client_is_taken(pattern: str) -> None:
+    assert Kafka(pattern, group="shop").serialize()[1]["topics"] == [pattern]
 
 
 def test_an_upstream_is_split_into_its_shards() -> None:

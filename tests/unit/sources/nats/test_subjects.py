@@ -45,10 +45,12 @@ def test_disjoint_filters_do_not_overlap(one: str, other: str) -> None:
     assert check_subjects([other, one, other]) == tuple(sorted({one, other}))
 
 
-@pytest.mark.parametrize("filter", ["", "a..b", ".a", "a.", "a b", "a.>.b", "a*", ">a", "a\n", "a\0", "x" * 256, "$JS.API.>", 5, None])
+@pytest.mark.parametrize(
+    "filter", ["", "a..b", ".a", "a.", "a b", "a.>.b", "a*", ">a", "a\n", "a\0", "x" * 256, "$JS.API.>", 5, None, ["a"]]
+)
 def test_invalid_filters_are_refused(filter: object) -> None:
     with pytest.raises(UpstreamError, match="Invalid subject"):
-        check_subjects([filter])  # type: ignore[list-item]
+        check_subjects([filter])
 
 
 def test_overlapping_none_and_too_many_filters_are_refused() -> None:
@@ -58,6 +60,12 @@ def test_overlapping_none_and_too_many_filters_are_refused() -> None:
         check_subjects([])
     with pytest.raises(UpstreamError, match=f"{MAX_LANES + 1} are given"):
         check_subjects([f"s{number}" for number in range(MAX_LANES + 1)])
+
+
+@pytest.mark.parametrize("subjects", [5, None, b"orders", {"orders": 1}])
+def test_what_is_no_text_and_no_list_is_refused(subjects: object) -> None:
+    with pytest.raises(UpstreamError, match="Invalid subjects"):
+        check_subjects(subjects)
 
 
 def test_a_filter_covers_a_stream_whose_subjects_it_matches() -> None:

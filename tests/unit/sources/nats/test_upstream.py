@@ -40,6 +40,8 @@ def test_it_can_be_serialised(start: Any) -> None:
         ({"max_ack_pending": 0}, "Invalid max_ack_pending 0"),
         ({"max_ack_pending": True}, "Invalid max_ack_pending True"),
         ({"subjects": "a..b"}, "Invalid subject"),
+        ({"subjects": 5}, "Invalid subjects 5"),
+        ({"subjects": [["a"]]}, r"Invalid subject \['a'\]"),
         ({"dead_letter_subject": ""}, "Invalid subject ''"),
         ({"dead_letter_subject": 1}, "Invalid dead_letter_subject 1"),
         ({"dead_letter_subject": "dead.*"}, "Invalid dead_letter_subject 'dead.\\*'"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import structlog
 
 from headrace.core.values.shards import WHOLE, Shard
-from headrace.errors import StreamError
+from headrace.errors import StreamError, UpstreamError
 from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.kafka.broker_errors import described, described_exception
 from headrace.sources.kafka.client import KafkaClient, OffsetRange
@@ -21,6 +22,19 @@ from headrace.triggers.stream_log import LaneMove, LogMark
 log = structlog.get_logger(__name__)
 
 MAX_REPORTED_GAPS: Final = 1_000
+GROUP: Final = "group"
+"""The name under which missing offsets of the group are reported."""
+NO_OFFSETS: Final = (
+    "The group has no committed offsets, and was read before: they were deleted, or have expired. Its partitions are read again from their "
+    "first messages. Events that are stored are recognised."
+)
+
+
+class Membership(NamedTuple):
+    """What a member of the group has, and a reader outside of it has not: a planned seek, and the mark of the event log."""
+
+    seek: BlockingSeek | None = None
+    mark: LogMark | None = None
 
 
 class Assignment:
@@ -28,20 +42,24 @@ class Assignment:
 
     `start` counts only for the first reading of the group. A partition that is added later begins at its earliest message. With shards,
     the first one commits where the reading of all partitions begins. The others wait for it, because they do not know which partitions
-    were added later.
+    were added later. If the event log has receipts, the group was read before, and its offsets are missing. Then all partitions begin at
+    their first messages.
 
-    A planned `seek` is carried out by the member of the group to which a partition is assigned, before it reads the partition: the group
+    A partition that ends before its committed offset was cut by its broker. Its next messages have the offsets of lost ones, so a member
+    refuses it. It notes that beside the committed offset, because the partition may have grown past it at the next opening.
+
+    A planned seek is carried out by the member of the group to which a partition is assigned, before it reads the partition: the group
     fences all earlier readers then. What a member has read before, it does not read again, so that it moves no partition that it knows.
     """
 
     def __init__(
-        self, client: KafkaClient, partitions: Partitions, start: Start, shard: Shard = WHOLE, seek: BlockingSeek | None = None
+        self, client: KafkaClient, partitions: Partitions, start: Start, shard: Shard = WHOLE, member: Membership | None = None
     ) -> None:
         self._client = client
         self._partitions = partitions
         self._start = start
         self._shard = shard
-        self._seek = seek
+        self._member = member
         self.gaps: dict[str, str] = {}
         self.notes: list[CommitNote] = []
 
@@ -50,6 +68,7 @@ class Assignment:
 
         Raises:
             StreamError: The brokers do not answer, or a topic was deleted meanwhile.
+            UpstreamError: A broker has lost messages that were read.
         """
         self.notes = []
         if not keys:
@@ -59,7 +78,8 @@ class Assignment:
             if key.topic not in birthmarks:
                 raise StreamError(f"Topic {key.topic!r} was deleted while its partitions were assigned.")
         commits = self._commits(keys)
-        if self._seek is not None and self._move(self._seek, keys, birthmarks, commits):
+        seek = None if self._member is None else self._member.seek
+        if seek is not None and self._move(seek, keys, birthmarks, commits):
             commits = self._commits(keys)
         offsets: dict[TopicPartitionKey, int] = {}
         unknown: list[TopicPartitionKey] = []
@@ -89,7 +109,7 @@ class Assignment:
         if self._shard.number > 0:
             return False
         birthmarks = self._client.birthmarks(key.topic for key in keys)
-        starts = self._starts(keys, self._client.ranges(keys))
+        starts = self._first_starts(keys, self._client.ranges(keys))
         self._commit({key: (starts[key], None) for key in keys}, birthmarks)
         return True
 
@@ -119,12 +139,15 @@ class Assignment:
     def _commits(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, CommitNote]]:
         return {key: (offset, CommitNote.parse(text)) for key, (offset, text) in self._client.committed(keys).items()}
 
-    def _commit(self, offsets: Mapping[TopicPartitionKey, tuple[int, LogMark | None]], birthmarks: Mapping[str, str | None]) -> None:
+    def _commit(
+        self,
+        offsets: Mapping[TopicPartitionKey, tuple[int, LogMark | None]],
+        birthmarks: Mapping[str, str | None],
+        ends: Mapping[TopicPartitionKey, int] = MappingProxyType({}),
+    ) -> None:
         """Commit where partitions are read next, as the member of the group. Raises `StreamError` or `UpstreamError`."""
-        rows = [
-            self._client.library.TopicPartition(*key, offset, metadata=CommitNote(topic=birthmarks.get(key.topic)).text(mark))
-            for key, (offset, mark) in offsets.items()
-        ]
+        notes = {key: CommitNote(topic=birthmarks.get(key.topic), end=ends.get(key)).text(mark) for key, (_, mark) in offsets.items()}
+        rows = [self._client.library.TopicPartition(*key, offset, metadata=notes[key]) for key, (offset, _) in offsets.items()]
         try:
             answers = self._client.consumer.commit(offsets=rows, asynchronous=False)
         except self._client.library.KafkaException as failure:
@@ -145,7 +168,9 @@ class Assignment:
         own = {key: _own_offset(commits[key], birthmarks[key.topic]) for key in keys}
         is_whole, is_new = self._shard == WHOLE, not any(True for _ in self._partitions)
         is_first = is_whole and is_new and all(offset < 0 for offset, _ in commits.values())
-        starts = self._starts(keys, ranges) if is_first else {key: ranges[key].low for key in keys}
+        starts = self._first_starts(keys, ranges) if is_first else {key: ranges[key].low for key in keys}
+        if self._member is not None:
+            self._check_ends(ranges, birthmarks, {key: (own[key], commits[key][1]) for key in keys if own[key] >= 0})
         partitions = []
         for key in keys:
             committed, (low, high) = own[key], ranges[key]
@@ -160,10 +185,45 @@ class Assignment:
             partitions.append(partition)
         return partitions
 
+    def _check_ends(
+        self,
+        ranges: Mapping[TopicPartitionKey, OffsetRange],
+        birthmarks: Mapping[str, str | None],
+        commits: Mapping[TopicPartitionKey, tuple[int, CommitNote]],
+    ) -> None:
+        """Refuse partitions that end before their committed offset, and those of which an earlier opening has noted it."""
+        cut = {key: ranges[key].high for key, (offset, note) in commits.items() if note.end is None and offset > ranges[key].high}
+        if cut:
+            self._commit({key: (commits[key][0], commits[key][1].mark) for key in cut}, birthmarks, cut)
+        noted = {key: note.end for key, (_, note) in commits.items() if note.end is not None}
+        for key, end in (cut | noted).items():
+            lane, last = lane_name(key, birthmarks[key.topic]), commits[key][0] - 1
+            verb = "ends" if key in cut else "ended"
+            ends = f"{verb} at offset {end - 1}" if end else ("is empty" if key in cut else "was empty")
+            log.error("messages lost at the broker", lane=lane, first=end, last=last)
+            raise UpstreamError(
+                f"Messages may be lost: partition {lane} {ends}, and was read up to {last}. The broker has lost its end. "
+                "New messages have the offsets of lost ones.",
+                hint="Give the upstream another group, with a start such as "
+                f"{{{key.topic!r}: {{{key.number}: {end}}}}}: it is another stream then. If its events have ids of their own, "
+                f"a seek of lane {key.topic}/{key.number} to offset {end} keeps the group.",
+            )
+
     def _report(self, partition: Partition, first: int, last: int, reason: str) -> None:
         log.error("messages lost at the broker", lane=partition.lane, first=first, last=last, reason=reason)
         if len(self.gaps) < MAX_REPORTED_GAPS:
             self.gaps[partition.lane] = f"Messages {first} to {last} are missing. {reason}"
+
+    def _first_starts(
+        self, keys: Sequence[TopicPartitionKey], ranges: Mapping[TopicPartitionKey, OffsetRange]
+    ) -> dict[TopicPartitionKey, int]:
+        """Return where a group without offsets begins: at its start, or at the first messages if it was read before."""
+        mark = None if self._member is None else self._member.mark
+        if mark is None or mark.receipts == 0 or self._start == "earliest":
+            return self._starts(keys, ranges)
+        log.error("offsets of a group of Kafka missing", partitions=len(keys), receipts=mark.receipts)
+        self.gaps[GROUP] = NO_OFFSETS
+        return {key: ranges[key].low for key in keys}
 
     def _starts(self, keys: Sequence[TopicPartitionKey], ranges: Mapping[TopicPartitionKey, OffsetRange]) -> dict[TopicPartitionKey, int]:
         """Return the offsets at which the first reading of the group begins."""
