@@ -14,15 +14,18 @@ __all__ = ["Answer", "Backlog", "BacklogEntry"]
 class BacklogEntry(NamedTuple):
     """One stored raw event. `raw` is the text that was spilled. `number` increases in the order of storage.
 
+    `stream` is the one that its trigger read then, which may be another than now. With `redriven`, a dead letter stands behind it.
     `attempts` counts its failures before it was stored. `decoded` is the message of a text whose value was malformed, decoded again.
     """
 
     number: int
+    stream: str
     lane: str
     position: int | None
     raw: str
     attempts: int = 0
     decoded: Message | None = None
+    redriven: bool = False
 
 
 class Backlog(Protocol):

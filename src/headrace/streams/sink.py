@@ -10,11 +10,15 @@ from headrace.triggers.raw_event import RawEvent
 
 
 class Origin(NamedTuple):
-    """The origin of a raw event in its stream. `message_id` is the id that the message has at each delivery, or None."""
+    """The origin of a raw event in its stream. `message_id` is the id that the message has at each delivery, or None.
+
+    `stream` is given only for a raw event of another stream than the present one: it waited in the backlog since its trigger read that.
+    """
 
     lane: str
     position: int | None
     message_id: str | None = None
+    stream: str | None = None
 
 
 class Matched(NamedTuple):

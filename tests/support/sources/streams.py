@@ -281,7 +281,7 @@ class Keeper(Sink):
         if place not in self._seen:
             self._seen.add(place)
             number = next(self._numbers)
-            self.backlog(trigger_id).entries[number] = BacklogEntry(number, lane, position, raw, attempts)
+            self.backlog(trigger_id).entries[number] = BacklogEntry(number, KEY, lane, position, raw, attempts)
 
     def _take(self, one: Matched | Malformed | Spilled | Poisoned | RejectedEvent) -> None:
         self.waiting.append(one)

@@ -161,7 +161,7 @@ class Ledger(LaneAccounts):
 
     def begin_from_backlog(
         self, reader: Subscriber, number: int, raw: Any, text: str, lane: str, *, position: int | None = None, attempts: int = 0
-    ) -> PendingEvent:
+    ) -> PendingBacklogEvent:
         """Open a raw event of its backlog for an idle reader."""
         entry = reader.open = PendingBacklogEvent.read(reader, number, raw, text, lane, position=position, now=self.now)
         entry.attempts = attempts

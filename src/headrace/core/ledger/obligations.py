@@ -58,12 +58,14 @@ class PendingBacklogEvent(PendingEvent, eq=False, kw_only=True):
     """One raw event from the backlog of one reader, which is in no lane. `payload` is its text.
 
     If it was open when it was spilled, it has no `number` until it is found in the backlog; `answer` holds its answer until then.
+    `stream` is the one from which it was spilled, if another than the reader's: the trigger read another one before.
     """
 
     reader: Subscriber
     number: int | None
     attempts: int = 0
     answer: Answer | None = None
+    stream: str | None = None
 
     @classmethod
     def read(
@@ -156,6 +158,7 @@ class Subscriber:
     has its answer. `obligations` are its unconfirmed spills and dead letters. `spilled` changes with each spill and each request to read
     the backlog again. While `retries` has lanes, the reader reads only its backlog. `unsettled` are the backlog numbers that it has read,
     `answers` wait to be settled there, and `moved` is the entry that was open when it was spilled, until it is found in the backlog.
+    `stream` is the name of the stream of a registered reader.
     """
 
     __slots__ = (
@@ -173,6 +176,7 @@ class Subscriber:
         "retries",
         "settled",
         "spilled",
+        "stream",
         "trigger_id",
         "unconfirmed",
         "unsettled",
@@ -198,6 +202,7 @@ class Subscriber:
         self.answers: list[tuple[int, Answer]] = []
         self.moved: PendingBacklogEvent | None = None
         self.retries: Mapping[str, object] = _NO_RETRIES
+        self.stream: str | None = None
 
     def recheck_backlog(self) -> None:
         """Make the reader read its backlog before it goes on, also if it is fetching a page now."""

@@ -36,7 +36,8 @@ DROP_BATCH_ROWS = 500
 DROPPED: Final = "dropped"
 """The answer for raw events that were dropped from a backlog. Triggers never send it."""
 
-_COLUMNS = (backlog.c.number, lanes.c.stream, lanes.c.lane, backlog.c.position, spills.c.raw)
+_redriven = backlog.c.dead_letter_id.is_not(None)
+_COLUMNS = (backlog.c.number, lanes.c.stream, lanes.c.lane, backlog.c.position, spills.c.raw, _redriven.label("redriven"))
 _waiting = (
     select(*_COLUMNS)
     .join(lanes, lanes.c.id == backlog.c.lane_id)
@@ -44,7 +45,7 @@ _waiting = (
     .where(backlog.c.trigger_id == bindparam("trigger"), backlog.c.number > bindparam("after"), backlog.c.answer.is_(None))
     .order_by(backlog.c.number)
 )
-_size = size_of(spills.c.raw, plus=case((backlog.c.dead_letter_id.is_not(None), DEAD_LETTER_BYTES), else_=0))
+_size = size_of(spills.c.raw, plus=case((_redriven, DEAD_LETTER_BYTES), else_=0))
 _unanswered = select(backlog, lanes.c.last).join(lanes, lanes.c.id == backlog.c.lane_id).where(backlog.c.answer.is_(None))
 _sized = _unanswered.add_columns(_size).outerjoin(spills, spills.c.id == backlog.c.spill_id)
 _remove = delete(backlog).where(in_list(backlog.c.number, "numbers"))
@@ -182,7 +183,7 @@ def _answer(
     connection.execute(update(triggers).where(triggers.c.id == trigger_id).values(backlog=triggers.c.backlog - len(rows)))
     count_settled(connection, [(row.lane_id, trigger_id, answers[row.number]) for row in removed if row.accounted])
     redriven = [
-        Redriven(row.dead_letter_id, trigger_id, row.number, answers[row.number], reasons.get(row.number))
+        Redriven(row.dead_letter_id, trigger_id, row.number, row.lane_id, bytes(row.key), answers[row.number], reasons.get(row.number))
         for row in removed
         if row.dead_letter_id is not None
     ]

@@ -98,10 +98,11 @@ def idle_lanes(connection: Connection, before: int, limit: int) -> int:
 
     The counts of a deleted lane are added to its stream. A lane stays while it has a backlog, a dead letter or a
     problem, or while a running job reports it. The next check of such a lane is a day later, so each lane is checked
-    at most once per round.
+    at most once per round. Answers that wait for a receipt do not hold a lane, since none comes any more. They are
+    deleted before it, up to `limit` of them.
     """
     held = or_(
-        exists().where(backlog.c.lane_id == lanes.c.id),
+        exists().where(backlog.c.lane_id == lanes.c.id, backlog.c.answer.is_(None)),
         exists().where(dead_letters.c.stream == lanes.c.stream, dead_letters.c.lane == lanes.c.lane),
         exists().where(receipt_problems.c.lane_id == lanes.c.id),
     )
@@ -110,6 +111,8 @@ def idle_lanes(connection: Connection, before: int, limit: int) -> int:
     free = [row for row in rows if not row.held]
     reported = _reported(connection, {row.stream for row in free})
     removed = [row for row in free if (row.stream, row.lane) not in reported]
+    if (early := _delete_early_answers(connection, [row.id for row in removed], limit)) == limit:
+        return early  # the next slice goes on with these lanes
     reads: dict[str, list[int]] = defaultdict(list)
     for row in removed:
         if row.last is not None:
@@ -122,6 +125,14 @@ def idle_lanes(connection: Connection, before: int, limit: int) -> int:
     stay = [row.id for row in rows if row.id not in deleted]
     connection.execute(update(lanes).where(in_list(lanes.c.id, "ids")).values(moved=before + CHECK_INTERVAL_MICROS), {"ids": stay})
     return len(rows)
+
+
+def _delete_early_answers(connection: Connection, lane_ids: Sequence[int], limit: int) -> int:
+    """Delete the answered rows of lanes that wait for a receipt, at most `limit`. Return how many."""
+    early = select(backlog.c.number).where(in_list(backlog.c.lane_id, "ids")).limit(limit)
+    numbers = list(connection.execute(early, {"ids": list(lane_ids)}).scalars())
+    connection.execute(delete(backlog).where(in_list(backlog.c.number, "numbers")), {"numbers": numbers})
+    return len(numbers)
 
 
 def _reported(connection: Connection, streams: set[str]) -> set[tuple[str, str]]:

@@ -23,7 +23,7 @@ from headrace.store.db.database import Database
 from headrace.store.db.slices import Slice, size_of
 from headrace.store.dead_letters.short_ids import full_ids
 from headrace.store.dead_letters.texts import whole_text
-from headrace.store.dialects.statements import ResultRow, in_list, json_array_has
+from headrace.store.dialects.statements import ResultRow, in_list, json_array_has, rows_among
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import backlog, dead_letter_actions, dead_letter_texts, dead_letters, trigger_answers
 from headrace.wire.custody.dead_letters import (
@@ -50,6 +50,9 @@ _sizes = (
     .outerjoin(dead_letter_texts, dead_letter_texts.c.dead_letter_id == dead_letters.c.id)
     .where(in_list(dead_letters.c.id, "ids"))
 )
+
+
+_triggers = select(triggers.c.id, triggers.c.stream, triggers.c.state, triggers.c.run_id).where(in_list(triggers.c.id, "ids"))
 
 
 class DeadLetters:
@@ -198,23 +201,18 @@ def _open(row: ResultRow, skipped: list[SkippedDeadLetter]) -> bool:
 
 
 def _become(connection: Connection, ids: Sequence[str], state: str, now: int) -> None:
-    connection.execute(update(dead_letters).where(dead_letters.c.id.in_(ids)).values(state=state, acted=now))
+    connection.execute(update(dead_letters).where(in_list(dead_letters.c.id, "ids")).values(state=state, acted=now), {"ids": list(ids)})
 
 
 def _redrive(
     connection: Connection, chosen: Sequence[ResultRow], skipped: list[SkippedDeadLetter], now: int, room: int
 ) -> tuple[list[str], list[str], int]:
-    """Store the raw texts for the triggers of these dead letters that currently read their stream.
+    """Store the raw texts for the triggers of these dead letters that currently read their stream. The other triggers stay named.
 
     Return the redriven dead letters, those beyond the limit of one call, and the remaining room in characters.
     """
-    trigger_ids = {trigger for row in chosen for trigger in _named(row)}
-    today = {
-        row.id: row.stream
-        for row in connection.execute(
-            select(triggers.c.id, triggers.c.stream).where(triggers.c.id.in_(trigger_ids), triggers.c.state != "removed")
-        )
-    }
+    known = {row.id: row for row in rows_among(connection, _triggers, "ids", {trigger for row in chosen for trigger in _named(row)})}
+    today = {id: row.stream for id, row in known.items() if row.state != "removed"}
     lanes = get_or_create_lanes(connection, ((row.stream, row.lane or "") for row in chosen), now)
     inserts = BacklogInsert(connection, now)
     done: list[str] = []
@@ -235,14 +233,19 @@ def _redrive(
         if new:
             counted = frozenset(_counted(connection, lane, row.position, new))
             inserts.add(raw, new, lane.id, key, row.position, dead_letter_id=row.id, counted=counted)
-        triggers_left = msgspec.json.encode(readers).decode()
-        connection.execute(update(dead_letters).where(dead_letters.c.id == row.id).values(triggers=triggers_left))
+        left = [trigger for trigger in _named(row) if trigger in known and _can_return(known[trigger])]
+        connection.execute(update(dead_letters).where(dead_letters.c.id == row.id).values(triggers=msgspec.json.encode(left).decode()))
         done.append(row.id)
     else:
         later = []
     inserts.write(connection)
     _become(connection, done, "redriven", now)
     return done, later, room
+
+
+def _can_return(trigger: ResultRow) -> bool:
+    """Return whether a trigger may read a stream later. That of an ended task run never does: its id is not used again."""
+    return trigger.run_id is None or trigger.state != "removed"
 
 
 def _why_not(row: ResultRow, readers: Sequence[int]) -> str | None:
@@ -274,9 +277,10 @@ def _counted(connection: Connection, lane: Lane, position: int | None, trigger_i
     )
     mine = (
         trigger_answers.c.stream_id == stream_of(lane.id),
-        trigger_answers.c.trigger_id.in_(list(trigger_ids)),
+        in_list(trigger_answers.c.trigger_id, "trigger_ids"),
         given_up > trigger_answers.c.redriven,
     )
-    trigger_ids_given_up = list(connection.execute(select(trigger_answers.c.trigger_id).where(*mine)).scalars())
-    connection.execute(update(trigger_answers).where(*mine).values(redriven=trigger_answers.c.redriven + 1))
+    named = {"trigger_ids": list(trigger_ids)}
+    trigger_ids_given_up = list(connection.execute(select(trigger_answers.c.trigger_id).where(*mine), named).scalars())
+    connection.execute(update(trigger_answers).where(*mine).values(redriven=trigger_answers.c.redriven + 1), named)
     return trigger_ids_given_up

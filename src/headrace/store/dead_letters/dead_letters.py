@@ -3,7 +3,8 @@
     open ──redrive──► redriven ──its triggers answer──► deleted
       ▲ └──discard──► discarded    └──it fails again──► open, with more attempts
 
-A dead letter names the triggers that have not answered it. It is deleted with the last of them.
+A dead letter names the triggers that have not answered it. It is deleted with the last of them. A trigger that does not read the stream at
+the redrive stays named: the dead letter opens again after the answers of all others.
 Each insertion and each reopening takes the next number, so that copies follow them by one number.
 """
 
@@ -24,7 +25,7 @@ from headrace.store.dialects.statements import BulkInsert, in_list
 from headrace.store.dialects.validity import is_valid_dead_letter
 from headrace.store.tables.base import meta
 from headrace.store.tables.control import triggers
-from headrace.store.tables.custody import dead_letters
+from headrace.store.tables.custody import backlog, dead_letters
 from headrace.wire.custody.backlog import Answer
 from headrace.wire.custody.events import DeadLetterItem, ItemStatus
 
@@ -32,7 +33,7 @@ MAX_STATEMENT_IDS = 10_000
 
 _insert = BulkInsert(dead_letters)
 _answered = select(*(dead_letters.c[name] for name in ("id", "stream", "lane", "position", "triggers", "attempts", "state")))
-_known = select(dead_letters.c.id, dead_letters.c.state).where(in_list(dead_letters.c.id, "ids"))
+_known = select(dead_letters.c.id, dead_letters.c.state, dead_letters.c.triggers).where(in_list(dead_letters.c.id, "ids"))
 _count_rejected = update(triggers).where(triggers.c.id == bindparam("trigger")).values(rejected=triggers.c.rejected + bindparam("times"))
 _reopen = (
     update(dead_letters)
@@ -48,8 +49,17 @@ _reopen = (
         not_copied=None,
     )
 )
+_name_triggers = update(dead_letters).where(dead_letters.c.id == bindparam("dead_letter_id")).values(triggers=bindparam("named"))
+_awaited = select(backlog.c.number).where(backlog.c.lane_id == bindparam("lane"), backlog.c.key == bindparam("key_of")).limit(1)
 _last_number = select(meta.c.value).where(meta.c.name == LAST_DEAD_LETTER)
 _set_last_number = update(meta).where(meta.c.name == LAST_DEAD_LETTER).values(value=bindparam("last"))
+
+
+class _Known(NamedTuple):
+    """The state of a stored dead letter, and the triggers that it names."""
+
+    state: str
+    triggers: list[int]
 
 
 class DeadLetterInserts:
@@ -58,13 +68,14 @@ class DeadLetterInserts:
     def __init__(self, connection: Connection, items: Sequence[DeadLetterItem], now: int) -> None:
         ids = list({item.id for item in items if is_id(item.id)})
         self._now = now
-        self._known: dict[str, str] = {}
+        self._known: dict[str, _Known] = {}
         for start in range(0, len(ids), MAX_STATEMENT_IDS):
             rows = connection.execute(_known, {"ids": ids[start : start + MAX_STATEMENT_IDS]})
-            self._known.update((row.id, row.state) for row in rows)
+            self._known.update((row.id, _Known(row.state, _decode_ids(row.triggers))) for row in rows)
         self._rows: list[tuple[object, ...]] = []
         self._texts = Texts(now)
         self._reopened: list[dict[str, object]] = []
+        self._named: dict[str, list[int]] = {}
         self._times: Counter[int] = Counter()
 
     def add(self, items: Sequence[DeadLetterItem], mine: set[int]) -> list[ItemStatus]:
@@ -78,6 +89,9 @@ class DeadLetterInserts:
         self._texts.write(connection)
         if self._reopened:
             connection.execute(_reopen, [{**row, "new_number": next(numbers)} for row in self._reopened])
+        if self._named:
+            named = [{"dead_letter_id": id, "named": _encode_ids(trigger_ids)} for id, trigger_ids in self._named.items()]
+            connection.execute(_name_triggers, named)
         if self._times:
             connection.execute(_count_rejected, [{"trigger": trigger, "times": n} for trigger, n in self._times.items()])
 
@@ -86,16 +100,26 @@ class DeadLetterInserts:
             return "fenced"
         if not is_valid_dead_letter(item):
             return "invalid"
-        state = self._known.get(item.id)
-        if state is not None:
-            if state == "redriven":
-                self._known[item.id] = "open"
+        known = self._known.get(item.id)
+        if known is not None:
+            if known.state != "discarded":
+                self._add_triggers(item, known.triggers)
+            if known.state == "redriven":
+                self._known[item.id] = known._replace(state="open")
                 self._reopened.append(_reopened_values(item, self._now))
             return "duplicate"
-        self._known[item.id] = "open"
+        self._known[item.id] = _Known("open", list(item.triggers))
         self._times.update(item.triggers)
         self._rows.append(_row(item, self._texts.add(item.id, clean_text(item.raw)), self._now))
         return "stored"
+
+    def _add_triggers(self, item: DeadLetterItem, known: list[int]) -> None:
+        """Name the triggers of a repeated dead letter that the known one does not name: it is theirs too."""
+        missing = [trigger for trigger in dict.fromkeys(item.triggers) if trigger not in known]
+        if missing:
+            known += missing
+            self._named[item.id] = known
+            self._times.update(missing)
 
 
 def last_number(connection: Connection) -> int:
@@ -113,7 +137,7 @@ def take_numbers(connection: Connection, count: int) -> range:
 
 
 def _row(item: DeadLetterItem, raw: str, now: int) -> tuple[object, ...]:
-    named, traceback = msgspec.json.encode(item.triggers).decode(), msgspec.json.encode(item.traceback).decode()
+    named, traceback = _encode_ids(item.triggers), msgspec.json.encode(item.traceback).decode()
     origin = (item.stream, item.lane, item.position)
     return (item.id, item.kind, clean_text(item.reason), *origin, raw, named, item.attempts, traceback, now, "open", None)
 
@@ -135,34 +159,48 @@ _GIVEN_UP = ("dead_lettered", "rejected")
 
 
 class Redriven(NamedTuple):
-    """A trigger's answer to a redriven dead letter, and the backlog number of the raw event. `reason` is that of a new failure."""
+    """A trigger's answer to a redriven dead letter. `number`, `lane_id` and `key` are those of the raw event in the backlog.
+
+    `reason` is that of a new failure.
+    """
 
     dead_letter_id: str
     trigger_id: int
     number: int
+    lane_id: int
+    key: bytes
     answer: Settlement
     reason: str | None = None
 
 
 def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: int) -> None:
-    """Update each redriven dead letter: remove the trigger that answered, or open it again if the trigger failed or rejected it again."""
+    """Update each redriven dead letter: remove the trigger that answered, or open it again if the trigger failed or rejected it again.
+
+    The rows of the answers are deleted already.
+    """
     for one in answered:
         row = connection.execute(_answered.where(dead_letters.c.id == one.dead_letter_id)).one_or_none()
         if row is None:
             continue
-        named = set(msgspec.json.decode(row.triggers, type=list[int]))
-        mine = update(dead_letters).where(dead_letters.c.id == one.dead_letter_id)
-        if one.answer in _GIVEN_UP and not _is_open_elsewhere(connection, row, one):
+        # An open one may have been opened by this failure, under its own id.
+        if one.answer in _GIVEN_UP and (row.state == "open" or not _is_open_elsewhere(connection, row, one)):
             if row.state == "redriven":
-                (number,) = take_numbers(connection, 1)
                 news = {} if one.reason is None else {"reason": clean_text(one.reason)}
-                connection.execute(mine.values(state="open", attempts=row.attempts + 1, acted=now, number=number, not_copied=None, **news))
+                _open_again(connection, row.id, now, attempts=row.attempts + 1, **news)
             continue
-        left = sorted(named - {one.trigger_id})
-        if left:
-            connection.execute(mine.values(triggers=msgspec.json.encode(left).decode()))
-        else:
-            delete_dead_letters(connection, [one.dead_letter_id])
+        left = sorted(set(_decode_ids(row.triggers)) - {one.trigger_id})
+        if not left:
+            delete_dead_letters(connection, [row.id])
+            continue
+        connection.execute(_name_triggers, {"dead_letter_id": row.id, "named": _encode_ids(left)})
+        if row.state == "redriven" and connection.execute(_awaited, {"lane": one.lane_id, "key_of": one.key}).first() is None:
+            _open_again(connection, row.id, now)  # the triggers that are left have not received it
+
+
+def _open_again(connection: Connection, dead_letter_id: str, now: int, **changes: object) -> None:
+    (number,) = take_numbers(connection, 1)
+    opened = update(dead_letters).where(dead_letters.c.id == dead_letter_id)
+    connection.execute(opened.values(state="open", acted=now, number=number, not_copied=None, **changes))
 
 
 def _is_open_elsewhere(connection: Connection, dead_letter: Row[Any], one: Redriven) -> bool:
@@ -174,4 +212,12 @@ def _is_open_elsewhere(connection: Connection, dead_letter: Row[Any], one: Redri
         prefix = prefix_from_backlog(dead_letter.stream, one.number)
         same += [dead_letters.c.position.is_(None), dead_letters.c.id.startswith(prefix, autoescape=True)]
     open_ones = select(dead_letters.c.triggers).where(*same, dead_letters.c.id != dead_letter.id, dead_letters.c.state == "open")
-    return any(one.trigger_id in msgspec.json.decode(row.triggers, type=list[int]) for row in connection.execute(open_ones))
+    return any(one.trigger_id in _decode_ids(row.triggers) for row in connection.execute(open_ones))
+
+
+def _encode_ids(trigger_ids: Iterable[int]) -> str:
+    return msgspec.json.encode(list(trigger_ids)).decode()
+
+
+def _decode_ids(text: str) -> list[int]:
+    return msgspec.json.decode(text, type=list[int])

@@ -65,9 +65,11 @@ class BacklogReader:
             entry = self._page.popleft()
             number, lane = entry.number, entry.lane
             if lane not in self._retries:
-                return self._ledger.begin_from_backlog(
-                    self._reader, number, _raw_event(entry), entry.raw, lane, position=entry.position, attempts=entry.attempts
+                opened = self._ledger.begin_from_backlog(
+                    self._reader, number, raw_event_of(entry), entry.raw, lane, position=entry.position, attempts=entry.attempts
                 )
+                opened.stream = None if entry.stream == self._reader.stream else entry.stream
+                return opened
             if self._passed_over is None:
                 self._passed_over = number
         return None
@@ -75,7 +77,7 @@ class BacklogReader:
     def ahead(self, begin: int, end: int) -> list[Ahead]:
         """Return the later raw events of the fetched page, from the `begin`th up to the `end`th."""
         following = islice((one for one in self._page if one.lane not in self._retries), begin, end)
-        return [Ahead(one.number, _raw_event(one), one.lane, one.position) for one in following]
+        return [Ahead(one.number, raw_event_of(one), one.lane, one.position) for one in following]
 
     async def fetch(self) -> Sequence[BacklogEntry]:
         """Return the next page, for `take`."""
@@ -118,11 +120,14 @@ class BacklogReader:
     def _was_at(self, entry: BacklogEntry) -> bool:
         """Whether this is the entry that was open when it was spilled."""
         moved = self._reader.moved
-        if moved is None or moved.position != entry.position or moved.lane.name != entry.lane or text_of(moved) != entry.raw:
+        if moved is None or entry.redriven or entry.stream != self._reader.stream:
+            return False
+        if moved.position != entry.position or moved.lane.name != entry.lane or text_of(moved) != entry.raw:
             return False
         self._ledger.set_backlog_number(self._reader, entry.number)
         return True
 
 
-def _raw_event(entry: BacklogEntry) -> Any:
+def raw_event_of(entry: BacklogEntry) -> Any:
+    """Return the raw event of an entry, decoded again if its value was malformed."""
     return from_text(entry.raw, entry.lane, entry.position) if entry.decoded is None else entry.decoded

@@ -21,6 +21,11 @@ def dead_letter_origin_id(entry: PendingEvent) -> str | None:
     return id or _backlog_id(entry)
 
 
+def former_stream(entry: PendingEvent) -> str | None:
+    """Return the stream of an entry if it is another than the present one: its trigger read that when the entry was stored."""
+    return entry.stream if isinstance(entry, PendingBacklogEvent) else None
+
+
 def _backlog_id(entry: PendingEvent) -> str | None:
     if entry.position is None and isinstance(entry, PendingBacklogEvent) and entry.number is not None:
         return id_in_backlog(entry.number)

@@ -16,7 +16,7 @@ from headrace.errors import MalformedEvent, StreamError
 from headrace.streams.limits.policy import StreamPolicy
 from headrace.streams.sink import Malformed, Poisoned, RejectedEvent, Spilled, StreamSink
 from headrace.streams.subscribers.failure_counter import Failed, FailureCounter, Retry, retry_wait, text_of
-from headrace.streams.subscribers.raw_id import dead_letter_origin_id
+from headrace.streams.subscribers.raw_id import dead_letter_origin_id, former_stream
 from headrace.streams.subscribers.raw_text import to_text
 from headrace.streams.watches import printed
 from headrace.triggers.masking import mask
@@ -51,7 +51,7 @@ class RegisteredSubscribers:
     def add(self, trigger_id: int, failures: FailureCounter) -> None:
         """Register a trigger, which is offline until it subscribes."""
         reader = self._readers[trigger_id] = self._ledger.register(trigger_id)
-        reader.retries = failures.retries
+        reader.retries, reader.stream = failures.retries, self._stream
         self._failures[trigger_id] = failures
         self._set_timer(trigger_id)
 
@@ -105,9 +105,9 @@ class RegisteredSubscribers:
         seq = self._ledger.dead_letter(reader, "rejected")
         if entry is None or seq is None:
             return False
-        lane = entry.lane.name
+        stream, lane = former_stream(entry) or self._stream, entry.lane.name
         self._sink.rejected(
-            RejectedEvent(seq, self._stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, dead_letter_origin_id(entry))
+            RejectedEvent(seq, stream, lane, entry.position, text_of(entry), reader.trigger_id, reason, dead_letter_origin_id(entry))
         )
         return True
 
@@ -165,11 +165,12 @@ class RegisteredSubscribers:
         if seq is None:
             return
         reason = mask(describe_error(error))
-        log.error("Raw event given up on", stream=self._stream, trigger_id=reader.trigger_id, attempts=failed.attempts, reason=reason)
+        stream = former_stream(entry) or self._stream
+        log.error("Raw event given up on", stream=stream, trigger_id=reader.trigger_id, attempts=failed.attempts, reason=reason)
         self._sink.poisoned(
             Poisoned(
                 seq,
-                self._stream,
+                stream,
                 entry.lane.name,
                 entry.position,
                 text_of(entry),

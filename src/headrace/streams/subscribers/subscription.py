@@ -14,7 +14,7 @@ from headrace.core.ledger.obligations import PendingEvent, Subscriber
 from headrace.errors import StreamError
 from headrace.streams.sink import Origin
 from headrace.streams.subscribers.backlog_reader import Ahead, BacklogReader
-from headrace.streams.subscribers.raw_id import origin_id
+from headrace.streams.subscribers.raw_id import former_stream, origin_id
 from headrace.triggers.event import current_stream
 
 log = structlog.get_logger(__name__)
@@ -101,14 +101,14 @@ class Subscription:
         Each delivery of a raw event to the filter has its own object, so that deliveries can be compared by identity.
         """
         if self._origin is None and self._at is not None:
-            self._origin = Origin(self._at.lane.name, self._at.position, origin_id(self._at))
+            self._origin = Origin(self._at.lane.name, self._at.position, origin_id(self._at), former_stream(self._at))
         return self._origin
 
     @property
     def at(self) -> tuple[Origin, Any] | None:
         """The origin of the open raw event and the raw event, also after `close`, or None if there is none. Thread-safe."""
         entry = self._at
-        return None if entry is None else (Origin(entry.lane.name, entry.position), self._raw)
+        return None if entry is None else (Origin(entry.lane.name, entry.position, stream=former_stream(entry)), self._raw)
 
     def __aiter__(self) -> Subscription:
         self._enter()

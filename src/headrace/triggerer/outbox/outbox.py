@@ -42,6 +42,8 @@ class OutboxItem:
     order: int = 0
     fenced_at: float | None = None
     """Time of the first fencing, by the loop's clock."""
+    is_replaced: bool = False
+    """Whether a dead letter is stored in its place, since the API refused it. `stored` then gets the status of the dead letter."""
 
     def settle(self, status: ReceiptStatus) -> None:
         """Report the item's status to the waiting caller."""

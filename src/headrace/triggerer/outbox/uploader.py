@@ -228,9 +228,7 @@ class Uploader:
             pending.settle("invalid")
             return []
         self._log.error("item refused, stored as a dead letter", what=describe_item(item), letter=replacement.id, reason=reason)
-        if pending.seq is not None and not isinstance(item, DeadLetterItem):
-            self._listener.mark_rejected(pending.seq)
-        return [[OutboxItem(replacement, pending.seq, pending.stored, pending.order)]]
+        return self._replaced(pending, replacement)
 
     async def _replace_failing(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
         """Return the items to send in place of an item on which the API fails. The item is the cause if the API accepts a short one."""
@@ -246,12 +244,16 @@ class Uploader:
         self._backoff.reset()
         if replacement is None:
             return self._replace_invalid(pending, reason)
-        if pending.seq is not None and not isinstance(pending.item, DeadLetterItem):
-            self._listener.mark_rejected(pending.seq)
         self._log.error(
             "item failed at the API, stored as a dead letter", what=describe_item(pending.item), letter=replacement.id, reason=reason
         )
         # Send the dead letter again. Now it is a duplicate, or fenced, and settled like all others.
+        return self._replaced(pending, replacement)
+
+    def _replaced(self, pending: OutboxItem, replacement: DeadLetterItem) -> list[list[OutboxItem]]:
+        pending.is_replaced = True
+        if pending.seq is not None and not isinstance(pending.item, DeadLetterItem):
+            self._listener.mark_rejected(pending.seq)
         return [[OutboxItem(replacement, pending.seq, pending.stored, pending.order)]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import retry_until_available
@@ -14,11 +14,13 @@ from headrace.wire.custody.backlog import SettleBacklog, Settled
 
 DecodeEntries: TypeAlias = Callable[[Sequence[BacklogEntry]], Awaitable[Sequence[BacklogEntry]]]
 """Decodes the malformed messages of a page again."""
+_GIVEN_UP: Final = ("dead_lettered", "rejected")
+"""The answers that make a dead letter, or open it again."""
 
 
 class ApiBacklog:
     """A `Backlog` over the execution API. `epoch` returns the trigger's current epoch. `decode` decodes malformed messages again.
-    `reopened` is called if a dead letter may be open again.
+    `reopened` is called if a dead letter may be open again: for its trigger, which gave up again, or for triggers absent from the redrive.
     """
 
     def __init__(
@@ -34,13 +36,18 @@ class ApiBacklog:
         self._epoch = epoch
         self._decode = decode
         self._reopened = reopened
+        self._redriven: set[int] = set()
 
     async def fetch(self, after: int, limit: int) -> Sequence[BacklogEntry]:
         """Return the oldest entries after number `after`, up to `limit`."""
         page = await retry_until_available(
             lambda: self._api.request(GET_BACKLOG, None, query={"after": after, "limit": limit}, trigger_id=self._trigger_id), "backlog"
         )
-        entries = [BacklogEntry(item.number, item.lane, item.position, item.raw, item.attempts) for item in page.items]
+        self._redriven.update(item.number for item in page.items if item.redriven)
+        entries = [
+            BacklogEntry(item.number, item.stream, item.lane, item.position, item.raw, item.attempts, redriven=item.redriven)
+            for item in page.items
+        ]
         return entries if self._decode is None else await self._decode(entries)
 
     async def settle(self, settled: Sequence[tuple[int, Answer]], reasons: Mapping[int, str] = MappingProxyType({})) -> None:
@@ -52,5 +59,7 @@ class ApiBacklog:
             ),
             "settle backlog",
         )
-        if self._reopened is not None and any(answer == "dead_lettered" for _, answer in settled):
+        redriven = self._redriven.intersection(number for number, _ in settled)
+        self._redriven -= redriven
+        if self._reopened is not None and (redriven or any(answer in _GIVEN_UP for _, answer in settled)):
             self._reopened()

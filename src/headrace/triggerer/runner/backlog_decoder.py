@@ -40,8 +40,13 @@ class BacklogDecoder:
         self._producer_of = producer_of
 
     async def decode(self, key: Hashable, entries: Sequence[BacklogEntry]) -> Sequence[BacklogEntry]:
-        """Return the entries of a page of a stream's backlog, with malformed messages decoded. Waits while the upstream cannot decode."""
-        messages = [(entry, _malformed(entry)) for entry in entries]
+        """Return the entries of a page of a stream's backlog, with malformed messages decoded. Waits while the upstream cannot decode.
+
+        Messages of a former stream of the trigger stay malformed.
+        """
+        # The decoder of another stream would read the bytes as another format.
+        here = stream_name(key)
+        messages = [(entry, _malformed(entry) if entry.stream == here else None) for entry in entries]
         return [entry if message is None else entry._replace(decoded=await self._decoded(key, message)) for entry, message in messages]
 
     async def _decoded(self, key: Hashable, message: Message) -> Message:

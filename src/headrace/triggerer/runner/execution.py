@@ -229,4 +229,4 @@ class _CurrentOrigin:
         if self._key is None or at is None:
             return None
         origin, raw = at
-        return EventOrigin(stream_name(self._key), origin.lane, origin.position, trace_of(raw))
+        return EventOrigin(origin.stream or stream_name(self._key), origin.lane, origin.position, trace_of(raw))

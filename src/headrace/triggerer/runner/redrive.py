@@ -1,20 +1,27 @@
-"""Process the backlogs of watches, which have no filter to read them: each raw event (a redriven dead letter) is matched again."""
+"""Process the backlogs of watches, which have no filter to read them: each raw event is matched again.
+
+Most are redriven dead letters. Others were spilled while the trigger was parked, or had a filter of its own.
+Invariant: an entry is settled after its event or its dead letter is stored.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
+from headrace.core.dead_letter_ids import id_in_backlog
 from headrace.core.values.text import MAX_TEXT_CHARS, cut_text
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.streams.backlog import Answer, BacklogEntry
-from headrace.streams.subscribers.raw_text import raw_event_from
+from headrace.streams.subscribers.backlog_reader import raw_event_of
 from headrace.streams.watches import WatchSet
 from headrace.triggerer.context import EventOrigin, trace_of_value
-from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
+from headrace.triggerer.outbox.dead_letters import dead_letter
+from headrace.triggerer.outbox.outbox import Item, Outbox, OutboxItem
 from headrace.triggerer.outbox.sink import extract_event
 from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggerer.runner.backlog_decoder import BacklogDecoder
@@ -22,7 +29,7 @@ from headrace.triggers.base import stream_name
 from headrace.triggers.masking import mask
 from headrace.triggers.raw_event import message_id
 from headrace.triggers.watch import WatchTrigger
-from headrace.wire.custody.events import EventItem, ReceiptStatus
+from headrace.wire.custody.events import DeadLetterKind, EventItem
 
 _PAGE = 200
 
@@ -76,37 +83,61 @@ class Redrive:
         after = 0
         while entries := await backlog.fetch(after, _PAGE):
             reasons: dict[int, str] = {}
-            pending = [(entry, *self._answer(trigger_id, trigger, watches, entry, reasons)) for entry in entries]
+            pending = [(entry.number, *self._answer(trigger_id, trigger, watches, entry, reasons)) for entry in entries]
             settled: list[tuple[int, Answer]] = []
-            for entry, answer, stored in pending:
-                if stored is None or await stored in {"stored", "duplicate"}:
-                    settled.append((entry.number, answer))
+            for number, answer, item in pending:
+                if item is None:
+                    settled.append((number, answer))
+                elif item.stored is not None and await item.stored in {"stored", "duplicate"}:
+                    settled.append((number, "dead_lettered" if item.is_replaced else answer))
             await backlog.settle(settled, reasons)
             after = entries[-1].number
 
     def _answer(
         self, trigger_id: int, trigger: WatchTrigger, watches: WatchSet, entry: BacklogEntry, reasons: dict[int, str]
-    ) -> tuple[Answer, asyncio.Future[ReceiptStatus] | None]:
-        """Match one raw event of the backlog, and put the resulting event into the outbox. Return the answer, and the
-        future of its storage. `reasons` gets the reason of one that is unusable.
+    ) -> tuple[Answer, OutboxItem | None]:
+        """Match one raw event of the backlog, and put the resulting event into the outbox. Return the answer, and the item that must be
+        stored before. `reasons` gets the reason of one that is unusable.
         """
-        raw = entry.decoded or raw_event_from(entry.raw, entry.lane, entry.position)
-        key = trigger.shared_stream_key()
+        raw = raw_event_of(entry)
         match = watches.match(raw, entry.lane, entry.position)
         if match.malformed is not None:
-            return self._reject_again(trigger_id, entry, match.malformed, reasons)
+            return self._reject(trigger_id, entry, "malformed", match.malformed, reasons)
         if not match.groups:
             return "filtered", None
-        origin = EventOrigin(key, entry.lane, entry.position, trace_of_value(raw, match.value))
-        event = extract_event(trigger.envelope, match.value, raw.data, [trigger_id], origin, message_id=message_id(raw))
+        origin = EventOrigin(entry.stream, entry.lane, entry.position, trace_of_value(match.raw, match.value))
+        event = extract_event(trigger.envelope, match.value, match.raw.data, [trigger_id], origin, message_id=message_id(raw))
         if not isinstance(event, EventItem):
-            return self._reject_again(trigger_id, entry, event[1], reasons)
-        stored = asyncio.get_running_loop().create_future()
-        self._outbox.put(OutboxItem(event, stored=stored))
-        return "fired", stored
+            return self._reject(trigger_id, entry, *event, reasons)
+        return "fired", self._put(event)
 
-    def _reject_again(self, trigger_id: int, entry: BacklogEntry, reason: str, reasons: dict[int, str]) -> tuple[Answer, None]:
-        """Return the answer for a raw event that is still unusable. Its dead letter opens again when the entry is settled."""
-        self._log.warning("redriven dead letter failed again", trigger=trigger_id, lane=entry.lane, position=entry.position, reason=reason)
-        reasons[entry.number] = cut_text(mask(reason), MAX_TEXT_CHARS)
-        return "dead_lettered", None
+    def _put(self, item: Item) -> OutboxItem:
+        pending = OutboxItem(item, stored=asyncio.get_running_loop().create_future())
+        self._outbox.put(pending)
+        return pending
+
+    def _reject(
+        self, trigger_id: int, entry: BacklogEntry, kind: DeadLetterKind, reason: str, reasons: dict[int, str]
+    ) -> tuple[Answer, OutboxItem | None]:
+        """Return the answer for an unusable raw event, and the dead letter to store.
+
+        A redriven one has a dead letter already, which opens again when the entry is settled.
+        """
+        reason = cut_text(mask(reason), MAX_TEXT_CHARS)
+        described = {"trigger": trigger_id, "stream": entry.stream, "lane": entry.lane, "position": entry.position}
+        if entry.redriven:
+            self._log.warning("redriven dead letter failed again", **described, reason=reason)
+            reasons[entry.number] = reason
+            return "dead_lettered", None
+        self._log.warning("raw event of the backlog rejected", **described, reason=reason)
+        origin = _Spilled(entry.stream, entry.lane, entry.position, None if entry.position is not None else id_in_backlog(entry.number))
+        return "dead_lettered", self._put(dead_letter(origin, kind, reason, entry.raw, [trigger_id], who=trigger_id))
+
+
+class _Spilled(NamedTuple):
+    """The origin of a spilled raw event, from which the id of its dead letter derives."""
+
+    key: str
+    lane: str
+    position: int | None
+    message_id: str | None

@@ -26,7 +26,10 @@ class SpillItem(WireModel):
 
 
 class BacklogItem(WireModel):
-    """One stored raw event. `number` rises in the order of storing, which within a lane is the order of positions."""
+    """One stored raw event. `number` rises in the order of storing, which within a lane is the order of positions.
+
+    With `redriven`, it is that of a redriven dead letter. Otherwise it was spilled, and no dead letter has it.
+    """
 
     number: int
     stream: str
@@ -34,6 +37,7 @@ class BacklogItem(WireModel):
     position: int | None
     raw: str
     attempts: int = 0
+    redriven: bool = False
 
 
 class BacklogPage(WireModel):

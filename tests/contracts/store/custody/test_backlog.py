@@ -15,8 +15,8 @@ from headrace.store.tables.custody import backlog, spills
 from headrace.wire.control.jobs import CompleteJob, Heartbeat
 from headrace.wire.custody.backlog import SettleBacklog, Settled
 from headrace.wire.custody.events import EventBatch
-from support.processes.store import DATABASES, Holder, event, holder, opened
-from support.sources.custody import answered, balance, books, counts, keep, positions, receipt, record, settle, spill, waiting
+from support.processes.store import DATABASES, Holder, event, holder, letter, opened
+from support.sources.custody import answered, balance, books, bury, counts, keep, positions, receipt, record, settle, some, spill, waiting
 
 
 @pytest.fixture(params=DATABASES)
@@ -144,6 +144,13 @@ def test_repeated_and_foreign_settlements_change_nothing(store: Store, owner: Ho
         settle(owner, "fired", mine, other, 10_000)
     assert (positions(owner, 1), len(waiting(owner, 2))) == ([], 1)
     assert depths(store) == {1: (0, 1), 2: (1, 1)}
+
+
+def test_a_page_tells_redriven_dead_letters_from_spills(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, lane="a.jsonl", position=7))
+    store.dead_letters.redrive(some("x"))
+    keep(owner, spill(8))
+    assert [(item.position, item.redriven) for item in waiting(owner)] == [(7, True), (8, False)]
 
 
 def test_an_empty_settlement_is_accepted(store: Store, owner: Holder) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from headrace.errors import ApiRefused
 from headrace.store import Store
 from headrace.store.dead_letters import texts as letter_texts
 from headrace.store.queries.events import dead_letter_detail, dead_letter_page
 from headrace.store.retention.retention import discarded_dead_letters
+from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import dead_letter_texts, dead_letters
 from headrace.wire.custody.backlog import Answer
 from headrace.wire.custody.dead_letters import DeadLetterSelection
@@ -45,6 +46,11 @@ def state(store: Store, id: str = "x") -> str | None:
 def texts(store: Store) -> list[str]:
     with store.reading() as connection:
         return list(connection.execute(select(dead_letter_texts.c.dead_letter_id).order_by(dead_letter_texts.c.dead_letter_id)).scalars())
+
+
+def rejected(store: Store) -> dict[int, int]:
+    with store.reading() as connection:
+        return {row.id: row.rejected for row in connection.execute(select(triggers))}
 
 
 GIVEN_UP = pytest.mark.parametrize("answer", ["dead_lettered", "rejected"])
@@ -141,6 +147,84 @@ def test_a_dead_letter_that_fails_with_another_id_takes_that_id(store: Store, ow
     bury(owner, letter("x-again", lane="a", position=3, kind="failed"))
     settle(owner, answer)
     assert (detail_of(store), state(store, "x-again")) == (None, "open")
+
+
+def test_a_repeated_dead_letter_adds_its_triggers_to_the_known_one(store: Store, owner: Holder) -> None:
+    assert bury(owner, letter("x", 1), letter("x", 2)) == ["stored", "duplicate"]
+    assert bury(owner, letter("y", 1)) == ["stored"]
+    assert bury(owner, letter("y", 2), letter("y", 1, 2)) == ["duplicate", "duplicate"]
+    for id in ("x", "y"):
+        found = detail_of(store, id)
+        assert found is not None
+        assert (found.state, found.triggers, found.attempts) == ("open", ["first", "second"], 1)
+    assert rejected(store) == {1: 2, 2: 2}
+
+
+def test_a_redriven_dead_letter_reopens_with_the_triggers_of_its_repetition(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1))
+    store.dead_letters.redrive(some("x"))
+    assert bury(owner, letter("x", 1, 2)) == ["duplicate"]
+    found = detail_of(store)
+    assert found is not None
+    assert (found.state, found.triggers) == ("open", ["first", "second"])
+    assert rejected(store) == {1: 1, 2: 1}
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert [len(waiting(owner, trigger)) for trigger in (1, 2)] == [1, 1]
+
+
+@GIVEN_UP
+def test_a_reopened_dead_letter_is_not_deleted_for_another_one_of_its_raw_event(store: Store, owner: Holder, answer: Answer) -> None:
+    one, other = (letter(f"folder/a/7/event/{id}/1", 1, lane="a", position=7, kind="failed") for id in "AB")
+    bury(owner, one, other)
+    store.dead_letters.redrive(some(one.id))
+    assert bury(owner, one) == ["duplicate"]
+    settle(owner, answer)
+    assert (state(store, one.id), state(store, other.id)) == ("open", "open")
+
+
+def test_a_redriven_dead_letter_opens_again_for_triggers_that_were_absent(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, 2, lane="a", position=7))
+    store.projects.declare(owner.job_id, "flights", declaration("first"))
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert state(store) == "redriven"
+    settle(owner, "fired", trigger=1)
+    found = detail_of(store)
+    assert found is not None
+    assert (found.state, found.triggers, found.attempts) == ("open", ["second"], 1)
+    store.projects.declare(owner.job_id, "flights", declaration("first", "second"))
+    owner.load()
+    assert store.dead_letters.redrive(some("x")).count == 1
+    settle(owner, "fired", trigger=2)
+    assert detail_of(store) is None
+
+
+def test_a_redriven_dead_letter_stays_redriven_while_a_trigger_has_it(store: Store, owner: Holder) -> None:
+    store.projects.declare(owner.job_id, "flights", declaration("first", "second", "third"))
+    owner.load()
+    bury(owner, letter("x", 1, 2, 3, lane="a", position=7))
+    store.projects.declare(owner.job_id, "flights", declaration("first", "second"))
+    store.dead_letters.redrive(some("x"))
+    settle(owner, "fired", trigger=1)
+    assert state(store) == "redriven"
+    settle(owner, "filtered", trigger=2)
+    assert state(store) == "open"
+
+
+def test_a_redrive_forgets_the_triggers_of_ended_task_runs(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, 2))
+    ended = update(triggers).where(triggers.c.id == 2).values(state="removed", run_id="run")
+    store.prune(lambda connection: connection.execute(ended).rowcount)
+    assert store.dead_letters.redrive(some("x")).count == 1
+    settle(owner, "fired", trigger=1)
+    assert detail_of(store) is None
+
+
+def test_a_dead_letter_of_very_many_triggers_can_be_redriven(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x"))
+    many = update(dead_letters).values(triggers=str(list(range(1, 300_001))))
+    store.prune(lambda connection: connection.execute(many).rowcount)
+    assert store.dead_letters.redrive(some("x")).count == 1
+    assert len(waiting(owner)) == 1
 
 
 def test_a_discarded_dead_letter_stays_visible_and_can_be_redriven(store: Store, owner: Holder) -> None:

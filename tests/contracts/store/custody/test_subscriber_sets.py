@@ -280,6 +280,29 @@ def test_each_round_examines_unprunable_lanes_once(store: Store, owner: Holder, 
     assert summed == (7, 70)
 
 
+def test_an_idle_lane_without_a_receipt_is_pruned_with_its_early_answers(store: Store, owner: Holder, clock: TurnedClock) -> None:
+    """An upstream without positions has other lanes after each opening: no receipt of the former ones comes."""
+    for opening in range(3):
+        keep(owner, *(spill(position, 1, lane=f"queue@{opening}") for position in range(1, 6)))
+        settle(owner, "fired")
+    keep(owner, spill(1, 2, lane="queue@0"))
+    clock.turn(DAY)
+    looked: list[int] = []
+    while not looked or looked[-1]:
+        looked.append(store.prune(lambda connection: idle_lanes(connection, store.now(), 4)))
+    assert all(count <= 4 for count in looked)
+    with store.reading() as connection:
+        assert connection.execute(select(lanes.c.lane)).scalars().all() == ["queue@0"]
+        assert connection.execute(select(func.count()).select_from(backlog)).scalar_one() == 6
+    settle(owner, "fired", trigger=2)
+    clock.turn(CHECK_INTERVAL_MICROS // 1_000_000 + 1)
+    while store.prune(lambda connection: idle_lanes(connection, store.now(), 4)):
+        pass
+    with store.reading() as connection:
+        assert connection.execute(select(lanes.c.lane)).scalars().all() == []
+        assert connection.execute(select(func.count()).select_from(backlog)).scalar_one() == 0
+
+
 def test_the_last_movement_of_a_lane_is_updated_once_an_hour(store: Store, owner: Holder, clock: TurnedClock) -> None:
     moved = []
     for position in range(1, 5):

@@ -38,7 +38,7 @@ class Decoding(SharedStreamProducer):
 
 
 def entry(number: int, raw: RawEvent) -> BacklogEntry:
-    return BacklogEntry(number, raw.lane, raw.position, raw_event_text(raw))
+    return BacklogEntry(number, "stream", raw.lane, raw.position, raw_event_text(raw))
 
 
 BROKEN = entry(1, Message(b"\xff", "one", 1, headers=(("a", b"1"),), malformed="no schema"))
