@@ -121,11 +121,11 @@ class SharedStreamManager:
             if stream is not None:
                 stream.register(trigger_id, failures)
 
-    async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
+    async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable, spill: bool = False) -> None:
         """Remove triggers permanently with all that they owe. Other triggers are not affected.
 
-        When no trigger is left, the stream is stopped, and unanswered raw events are left to redelivery. To hand a stream over, `stop` it
-        first.
+        With `spill`, all that they owe is spilled, and stays owed until it is stored. When no trigger is left, the stream is stopped, and
+        unanswered raw events are left to redelivery. To hand a stream over, `stop` it first.
         """
         removed = set(trigger_ids)
         registered = self._registered.get(key, {})
@@ -138,7 +138,7 @@ class SharedStreamManager:
             return
         if registered or stream.watches or not removed.issuperset(stream.subscriptions):
             for trigger_id in removed:
-                stream.drop(trigger_id)
+                stream.drop(trigger_id, spill=spill)
         else:
             await stream.stop()
 
@@ -167,7 +167,7 @@ class SharedStreamManager:
         """Pause reading of this stream, and wait until all raw events that were read are advanced, or the stream has ended."""
         self.hold(key)
         if (stream := self._streams.get(key)) is not None:
-            await stream.wait_empty()
+            await stream.flow_control.wait_empty(lambda: stream.state == "ending")
 
     def record_failure(self, *, trigger_id: int, key: Hashable, error: Exception) -> int:
         """Remove a subscriber whose filter raised. It still owes its raw event, and gets it first when it subscribes again.

@@ -214,11 +214,18 @@ class SharedStream:
             self.ledger.leave(subscription.reader)
         self._changed()
 
-    def drop(self, trigger_id: int) -> None:
-        """Remove a registered trigger permanently with all that it owes."""
+    def drop(self, trigger_id: int, *, spill: bool = False) -> None:
+        """Remove a registered trigger permanently with all that it owes. With `spill`, that is spilled, and owed until it is stored."""
+        if spill:
+            self.leave(trigger_id)
         self._detached(trigger_id)
         if self._registered is not None and trigger_id in self._registered:
+            reader = self._registered.reader(trigger_id)
+            owed = reader.obligations, reader.unconfirmed
+            if spill:
+                reader.obligations, reader.unconfirmed = {}, {}  # the ledger drops what it finds here
             self._registered.drop(trigger_id)
+            reader.obligations, reader.unconfirmed = owed
             self._backlogs.pop(trigger_id, None)
             self._changed()
 
@@ -256,10 +263,6 @@ class SharedStream:
         while ledger.to_wake:
             self._wake(ledger.to_wake.pop().trigger_id)
 
-    async def wait_empty(self) -> None:
-        """Wait until nothing is outstanding, or the stream has ended."""
-        await self.flow_control.wait_empty(lambda: self._ended)
-
     def end(self, error: Exception | None) -> None:
         """Evict the stream once and notify its subscribers. Without `error` it was stopped, and the sink gets none."""
         if self._ended:
@@ -291,8 +294,7 @@ class SharedStream:
             self._left_behind.add(self.task, self.name, "the stream")
 
     def _wake(self, trigger_id: int) -> None:
-        subscription = self.subscriptions.get(trigger_id)
-        if subscription is not None:
+        if (subscription := self.subscriptions.get(trigger_id)) is not None:
             subscription.wake()
 
     def _must_be_new(self, trigger_id: int) -> None:

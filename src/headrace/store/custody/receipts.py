@@ -139,14 +139,14 @@ def _define(connection: Connection, job_id: int, subscriber_set: SubscriberSetDe
 class _Lost(NamedTuple):
     """The triggers and streams that one job no longer holds.
 
-    A receipt is fenced if it names one of these triggers, or a subscriber set of one of these streams.
+    A receipt is fenced if it names one of these triggers, or is of one of these streams.
     """
 
     triggers: set[int]
     streams: set[str]
 
     def has(self, receipt: Receipt) -> bool:
-        return not self.triggers.isdisjoint(_named(receipt)) or (receipt.subscriber_set is not None and receipt.stream in self.streams)
+        return receipt.stream in self.streams or not self.triggers.isdisjoint(_named(receipt))
 
 
 def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]:
@@ -154,7 +154,8 @@ def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]
 
     A trigger that is changed or removed, and therefore without a job, does not fence a receipt: its answers were
     valid. All triggers of a stream are leased together, so a receipt need not name all members of its subscriber set.
-    Another job of the project holds the stream if it holds any of its triggers.
+    Another job of the project holds the stream if it holds any of its triggers. The triggers that a receipt names may
+    have changed to another stream: this job still holds them, but not the stream.
     """
     named = {trigger for claim in claims for receipt in claim.receipts for trigger in _named(receipt)}
     rows = rows_among(connection, _holders, "ids", named)
@@ -162,8 +163,8 @@ def _lost(connection: Connection, claims: Sequence[ReceiptBatch]) -> list[_Lost]
     for claim in claims:
         others = [row for row in rows if row.job_id != claim.job_id]
         lost_triggers = {row.id for row in others if row.job_id is not None or row.epoch > claim.epochs.get(row.id, row.epoch)}
-        by_subscriber_set = {receipt.stream for receipt in claim.receipts if receipt.subscriber_set is not None}
-        losses.append(_Lost(lost_triggers, {stream for stream in by_subscriber_set if _is_taken(connection, claim.job_id, stream)}))
+        streams = {receipt.stream for receipt in claim.receipts}
+        losses.append(_Lost(lost_triggers, {stream for stream in streams if _is_taken(connection, claim.job_id, stream)}))
     return losses
 
 

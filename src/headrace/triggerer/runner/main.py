@@ -9,7 +9,6 @@ import structlog
 
 from headrace.errors import Fenced
 from headrace.ports.triggerer_api import TriggererApi
-from headrace.triggerer.gc_freeze import gc_frozen
 from headrace.triggerer.ipc.api_calls import ApiCalls
 from headrace.triggerer.ipc.channel import Channel
 from headrace.triggerer.ipc.messages import (
@@ -33,6 +32,7 @@ from headrace.triggerer.runner.dead_letter_copier import DeadLetterCopiers, Make
 from headrace.triggerer.runner.failure_reporter import FailureReporter
 from headrace.triggerer.runner.instructions import Instructions
 from headrace.triggerer.runner.leases import Leases
+from headrace.triggerer.runner.placement.loaded_trigger import LoadedTrigger
 from headrace.triggerer.runner.runner import Limits, Runner
 from headrace.triggerer.runner.stream_reports import heartbeat
 from headrace.triggerer.supervisor.runner_process import RunnerProcess
@@ -117,21 +117,19 @@ class RunnerMain:
         leases.update(leased.epochs, leased.released)
         if start or stop:
             uploader.resend_fenced()
-        if released:
-            self._log.info("stopping released triggers", triggers=len(released))
-            await self._quiesce_within(_HANDOVER_SECONDS, runner, released)
+        loaded = await self._load(leased, start, runner)
+        # A trigger that reads another stream now, or in another role, does not come back to where it is.
+        away, changed = runner.moves(loaded)
+        if leaving := [*released, *away, *changed]:
+            self._log.info("stopping released and moved triggers", released=len(released), moved=len(leaving) - len(released))
+            await self._quiesce_within(_HANDOVER_SECONDS, runner, leaving)
         stopped = leases.stopped(released, leased.cleanup)
         if stop:
-            await runner.stop(stop, again=start, dropped=leased.dropped)
-        with gc_frozen(len(start)):
-            workloads_by_id: dict[int, RunTrigger] = {}
-            for page in leased.workloads:
-                workloads_by_id |= {one.trigger_id: one for one in Workloads.model_validate_json(page).workloads}
-                await asyncio.sleep(0)
-            # If instructions were merged, one may name a trigger that a later one released.
-            if workloads := [workloads_by_id[one] for one in start if one in workloads_by_id]:
-                await runner.start(workloads)
-                self._log.info("triggers started", triggers=len(workloads))
+            again = set(start).difference(away)
+            await runner.stop(stop, again=again, changed=changed, dropped=leased.dropped)
+        if loaded:
+            await runner.begin(loaded)
+            self._log.info("triggers started", triggers=len(loaded))
         # After this message the old epochs are invalid: items still queued under them would be fenced permanently, and
         # with them all other triggers that fired on the same events. The API requests the confirmation again with each
         # heartbeat.
@@ -141,6 +139,15 @@ class RunnerMain:
         runner.drain(leased.backlogs)
         leases.drop_released(uploader.pending_triggers(leases.released()))
         uploader.drop_stale()
+
+    async def _load(self, leased: RunTriggers, start: Iterable[int], runner: Runner) -> list[LoadedTrigger]:
+        """Load the triggers to start."""
+        workloads_by_id: dict[int, RunTrigger] = {}
+        for page in leased.workloads:
+            workloads_by_id |= {one.trigger_id: one for one in Workloads.model_validate_json(page).workloads}
+            await asyncio.sleep(0)
+        # If instructions were merged, one may name a trigger that a later one released.
+        return await runner.load(workloads_by_id[one] for one in start if one in workloads_by_id)
 
     async def _drain(self, runner: Runner, outbox: Outbox, seconds: float) -> None:
         self._log.info("reading stopped; finishing events in flight", queued=len(outbox))

@@ -6,7 +6,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, Self
 
 import structlog
@@ -14,7 +13,6 @@ import structlog
 from headrace.errors import StreamError, StreamMoved
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.streams.manager import SharedStreamManager
-from headrace.streams.upstream.producer_factory import StreamOpener
 from headrace.streams.watches import WatchSet
 from headrace.triggerer.context import TriggerContext
 from headrace.triggerer.cooperative_yield import CooperativeYield
@@ -26,17 +24,18 @@ from headrace.triggerer.outbox.sink import OutboxSink
 from headrace.triggerer.process_pools.producer_factory import ProducerFactory
 from headrace.triggerer.process_pools.producer_pool import ProducerProcesses
 from headrace.triggerer.process_pools.trigger_pool import TriggerProcesses
-from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggerer.runner.backlog_decoder import BacklogDecoder
 from headrace.triggerer.runner.dead_letter_copier import DeadLetterCopiers
 from headrace.triggerer.runner.execution import TriggerExecution
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.lifecycle import ReportFailure, ReportStreamFailure, TriggerLifecycle
+from headrace.triggerer.runner.placement.loaded_trigger import LoadedTrigger
+from headrace.triggerer.runner.placement.placements import Moves, Placements
+from headrace.triggerer.runner.placement.trigger_factory import TriggerFactory
 from headrace.triggerer.runner.redrive import Redrive
 from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
 from headrace.triggerer.task_groups import cancel_all, gather_limited
-from headrace.triggerer.user_process.loader import load_trigger, trigger_class
-from headrace.triggers.base import BaseEventTrigger, stream_name
+from headrace.triggers.base import stream_name
 from headrace.triggers.project_paths import resolve_each_path_once
 from headrace.triggers.watch import WatchTrigger
 from headrace.wire.control.jobs import Blocked
@@ -75,7 +74,8 @@ class Runner:
     """The triggers of this process. Use it as `async with Runner(...)`; on exit every stream is stopped.
 
     All triggers of a stream start and stop together. Python triggers are registered before the stream is read. Raw
-    events that one of them cannot process, also while it restarts or is parked, go to its backlog.
+    events that one of them cannot process, also while it restarts or is parked, go to its backlog. A trigger that has
+    another place now, a stream or a role, leaves the old one first.
     """
 
     def __init__(
@@ -91,15 +91,12 @@ class Runner:
         heartbeat: SharedHeartbeat | None = None,
         copiers: DeadLetterCopiers | None = None,
     ) -> None:
-        self._api = api
-        self._leases = leases
-        self._outbox = outbox
         self._report_failure = report_failure
         self._report_stream_failure = report_stream_failure
         self._processes = processes
         self._producers = producers
         self.copiers = copiers or DeadLetterCopiers(api)
-        self._heartbeat = heartbeat or SharedHeartbeat()
+        self._heartbeat = heartbeat = heartbeat or SharedHeartbeat()
         sink = OutboxSink(outbox, self._mark_rejected, self._ended, self._filter_failed)
         self.manager = SharedStreamManager(
             sink=sink,
@@ -112,11 +109,12 @@ class Runner:
             overflow_wait=OVERFLOW_WAIT_SECONDS,
             make_producer=ProducerFactory(processes, producers, outbox.budget, self.copiers.start).make,
         )
-        self._decoder = BacklogDecoder(self.manager.producer)
-        self._redrive = Redrive(api, outbox, leases.epoch, self._decoder, self.copiers.wake)
+        decoder, reopened = BacklogDecoder(self.manager.producer), self.copiers.wake
+        self._redrive = Redrive(api, outbox, leases.epoch, decoder, reopened)
+        self._factory = TriggerFactory(api, outbox, self.manager, leases.epoch, decoder, reopened, heartbeat)
         self._watches: dict[str, dict[int, WatchTrigger]] = defaultdict(dict)
         self._watched: dict[int, TriggerContext] = {}
-        self._keys: dict[int, Hashable] = {}
+        self._placements = Placements()
         self._lifecycles: dict[int, TriggerLifecycle] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[Hashable, None] = {}
@@ -153,50 +151,85 @@ class Runner:
         return (*self._streams, *(key for key, when in self._left_streams.items() if when > recent))
 
     async def start(self, workloads: Iterable[RunTrigger]) -> None:
-        """Start these triggers. One that cannot be loaded is reported as failed, and its raw events go to its backlog."""
-        triggers = list(workloads)
-        with gc_frozen(len(triggers)), resolve_each_path_once():
-            await self._start(triggers)
+        """Load these triggers and start them."""
+        await self.begin(await self.load(workloads))
 
-    async def _start(self, workloads: Sequence[RunTrigger]) -> None:
+    async def load(self, workloads: Iterable[RunTrigger]) -> list[LoadedTrigger]:
+        """Load triggers without an effect on the running ones."""
+        workloads = list(workloads)
         yielder = CooperativeYield()
-        loaded: list[_LoadedTrigger] = []
-        for workload in workloads:
-            loaded.append(self._load(workload))
-            await yielder.checkpoint()
-        await self._name_keys(loaded, yielder)
-        keys = {one.key for one in loaded if one.key is not None}
-        # Nothing is read until all triggers are registered, so that each one receives the stream's first event.
-        for key in keys:
-            self.manager.hold(key)
+        loaded: list[LoadedTrigger] = []
+        with gc_frozen(len(workloads)), resolve_each_path_once():
+            for workload in workloads:
+                loaded.append(self._factory.load(workload))
+                await yielder.checkpoint()
+        return loaded
+
+    def moves(self, loaded: Iterable[LoadedTrigger]) -> Moves:
+        """Return which running triggers have another stream now, or another role at their stream."""
+        return self._placements.moves(loaded)
+
+    async def begin(self, loaded: Sequence[LoadedTrigger]) -> None:
+        """Start loaded triggers. One that cannot be loaded is reported as failed, and its raw events go to its backlog."""
+        with gc_frozen(len(loaded)):
+            await self._begin_all(loaded)
+
+    async def _begin_all(self, loaded: Sequence[LoadedTrigger]) -> None:
+        yielder = CooperativeYield()
+        keys: set[Hashable] = set()
         try:
+            moves = self.moves(loaded)
+            if moves.away or moves.changed:
+                # They were not known to move when they stopped, as a trigger that is loaded at last, and is a watch.
+                await self._release([*moves.away, *moves.changed], moves.changed, {})
+            await self._name_keys(loaded, yielder)
+            keys.update(one.key for one in loaded if one.key is not None)
+            # Nothing is read until all triggers are registered, so that each one receives the stream's first event.
+            for key in keys:
+                self.manager.hold(key)
             await self._register(loaded, yielder)
             for one in loaded:
                 self._begin(one)
                 await yielder.checkpoint()
             await self._processes.wait_ready()
         finally:
-            for key in keys:
+            keys |= self._placements.drop_holds(one.workload.trigger_id for one in loaded)
+            for key in keys - self._placements.held():
                 self.manager.release(key)
 
-    async def stop(self, trigger_ids: Iterable[int], *, again: Iterable[int] = (), dropped: Sequence[int] = ()) -> None:
+    async def stop(
+        self, trigger_ids: Iterable[int], *, again: Iterable[int] = (), changed: Collection[int] = (), dropped: Sequence[int] = ()
+    ) -> None:
         """Stop these triggers. Those in `again`, which restart immediately, stay registered, so that they miss no raw event.
 
-        Raw events that a stream still owes when its last trigger stops stay with the broker. No task run waits for the
-        triggers in `dropped`.
+        Raw events that a stream still owes when its last trigger stops stay with the broker. Triggers in `changed`
+        restart immediately in another role at the same stream: until `begin`, it is not read, and what they owe is
+        stored in their backlogs. No task run waits for the triggers in `dropped`.
         """
         stopping = list(trigger_ids)
         await self._redrive.stop(stopping)
-        released = set(stopping) - set(again)
-        left = {key for one, key in self._keys.items() if one not in released}
-        ended = {self._keys[one] for one in released if one in self._keys}
         await cancel_all([self._loading.pop(one) for one in stopping if one in self._loading])
         lifecycles = {one: self._lifecycles.pop(one) for one in stopping if one in self._lifecycles}
-        await self._end_streams(ended - left, [lifecycles[one] for one in lifecycles if self._keys.get(one) not in left])
+        await self._release((set(stopping) - set(again)).union(changed), changed, lifecycles, dropped)
+
+    async def _release(
+        self,
+        released: Collection[int],
+        changed: Collection[int],
+        lifecycles: Mapping[int, TriggerLifecycle],
+        dropped: Sequence[int] = (),
+    ) -> None:
+        """Stop these lifecycles, and remove the released triggers from their streams."""
+        placements = self._placements
+        left, ended = placements.keys(without=released), placements.keys_of(released)
+        for one in changed:
+            if placements.key(one) in left and (key := placements.hold(one)) is not None:
+                self.manager.hold(key)
+        await self._end_streams(ended - left, [lifecycles[one] for one in lifecycles if placements.key(one) not in left])
         until = asyncio.get_running_loop().time() + STOP_SECONDS
         await gather_limited([lifecycle.stop(until=until, dropped=one in dropped) for one, lifecycle in lifecycles.items()])
-        await self._leave(released)
-        for key in ended & left:
+        await self._leave(released, changed)
+        for key in (ended & left) - placements.held():
             self.manager.release(key)
         await self.copiers.stop(stream_name(key) for key in ended - left)
         for key in ended - left:
@@ -227,13 +260,13 @@ class Runner:
 
     async def quiesce(self, trigger_ids: Iterable[int] | None = None) -> None:
         """Stop reading the streams of these triggers, or all streams if None; return when everything read is advanced."""
-        keys = set(self._keys.values()) if trigger_ids is None else {self._keys[one] for one in trigger_ids if one in self._keys}
+        keys = self._placements.keys() if trigger_ids is None else self._placements.keys_of(trigger_ids)
         await gather_limited(self.manager.quiesce(key) for key in keys)
 
     def drain(self, backlogs: Mapping[int, int]) -> None:
         """Make triggers read backlogs that the API reports as not empty, such as after a redrive."""
         for trigger_id in backlogs:
-            key = self._keys.get(trigger_id)
+            key = self._placements.key(trigger_id)
             if key is None:
                 continue
             watch = self._watches[key].get(trigger_id) if isinstance(key, str) and key in self._watches else None
@@ -242,40 +275,16 @@ class Runner:
             else:
                 self.manager.recheck_backlog(trigger_id=trigger_id, key=key)
 
-    def _load(self, workload: RunTrigger) -> _LoadedTrigger:
-        """Load one trigger: the watch, or the class that a trigger process instantiates, or the error."""
-        if workload.parked:
-            self._log.warning("parked trigger not started; its events go to the backlog", trigger=workload.name)
-            return _LoadedTrigger(workload)
-        try:
-            with self._heartbeat.at(workload.trigger_id):
-                kind = trigger_class(workload)
-                if issubclass(kind, WatchTrigger) and isinstance(trigger := load_trigger(workload), WatchTrigger):
-                    return _LoadedTrigger(workload, trigger.shared_stream_key(), watch=trigger)
-        except Exception as error:  # a user's module may raise anything: report it, and keep its backlog
-            return _LoadedTrigger(workload, error=error)
-        described = workload.model_dump_json().encode()
-        opener = None
-        if workload.stream is not None and issubclass(kind, BaseEventTrigger):
-            opener = StreamOpener(kind, workload.kwargs, described)
-        key = None if opener is None else workload.stream
-        decode, reopened = partial(self._decoder.decode, key), partial(self.copiers.wake, workload.stream or "")
-        backlog = ApiBacklog(self._api, workload.trigger_id, self._leases.epoch, decode, reopened)
-        run_id = workload.run_id
-        execution = TriggerExecution(_context_of(workload), described, opener, self.manager, self._outbox, backlog, key=key, run_id=run_id)
-        return _LoadedTrigger(workload, key, execution=execution)
-
-    async def _name_keys(self, loaded: Sequence[_LoadedTrigger], yielder: CooperativeYield) -> None:
-        """Assign the stream's key to triggers that could not be loaded."""
-        named = {stream_name(key): key for key in {*(one.key for one in loaded if one.key is not None), *self._keys.values()}}
+    async def _name_keys(self, loaded: Sequence[LoadedTrigger], yielder: CooperativeYield) -> None:
+        """Place the triggers. Assign the stream's key to those without one, which could not be loaded."""
+        named = {stream_name(key): key for key in {*(one.key for one in loaded if one.key is not None), *self._placements.keys()}}
         for one in loaded:
             await yielder.checkpoint()
             if one.key is None:
                 one.key = named.get(one.workload.stream or "")
-            if one.key is not None:
-                self._keys[one.workload.trigger_id] = one.key
+            self._placements.add(one)
 
-    async def _register(self, loaded: Sequence[_LoadedTrigger], yielder: CooperativeYield) -> None:
+    async def _register(self, loaded: Sequence[LoadedTrigger], yielder: CooperativeYield) -> None:
         for one in loaded:
             if one.watch is None and one.key is not None and (one.execution is None or one.execution.acks):
                 self.manager.register(trigger_ids=[one.workload.trigger_id], key=one.key)
@@ -286,7 +295,7 @@ class Runner:
                 key = str(one.key)
                 watched[key] = None
                 self._watches[key][one.workload.trigger_id] = one.watch
-                self._watched[one.workload.trigger_id] = _context_of(one.workload)
+                self._watched[one.workload.trigger_id] = one.context
                 await yielder.checkpoint()
         for key in watched:
             self._open(key)
@@ -305,10 +314,10 @@ class Runner:
         self._left_streams.pop(key, None)
         self._streams[key] = None
 
-    def _begin(self, one: _LoadedTrigger) -> None:
+    def _begin(self, one: LoadedTrigger) -> None:
         trigger_id = one.workload.trigger_id
         if one.error is not None:
-            self._loading[trigger_id] = asyncio.create_task(self._load_again(one.workload, one.error), name=one.workload.name)
+            self._loading[trigger_id] = asyncio.create_task(self._load_again(one, one.error), name=one.workload.name)
         elif one.execution is not None:
             if one.key is not None:
                 self._open(one.key)
@@ -317,38 +326,42 @@ class Runner:
             )
             lifecycle.begin(one.workload.start_after)
 
-    async def _load_again(self, workload: RunTrigger, error: Exception) -> None:
+    async def _load_again(self, one: LoadedTrigger, error: Exception) -> None:
         """Report a trigger that cannot be loaded, and try again as the API decides."""
         while True:
-            decision = await self._report_failure(_context_of(workload), error)
+            decision = await self._report_failure(one.context, error)
             if decision.decision == "parked":
                 return
             await asyncio.sleep(decision.retry_in)
-            loaded = self._load(workload)
+            loaded = self._factory.load(one.workload)
             if loaded.error is None:
                 break
             error = loaded.error
-        del self._loading[workload.trigger_id]
-        await self.start([workload])
+        # `stop` cancels this task until the trigger has started: nothing starts it after its release.
+        await self.begin([loaded])
+        self._loading.pop(one.workload.trigger_id, None)
 
-    async def _leave(self, trigger_ids: Iterable[int]) -> None:
+    async def _leave(self, trigger_ids: Iterable[int], changed: Collection[int]) -> None:
         """Remove triggers from their streams, in batches."""
         watches: dict[str, list[int]] = defaultdict(list)
-        others: dict[Hashable, list[int]] = defaultdict(list)
+        registered: dict[Hashable, list[int]] = defaultdict(list)
+        spilling: dict[Hashable, list[int]] = defaultdict(list)
         for trigger_id in trigger_ids:
-            key = self._keys.pop(trigger_id, None)
+            key = self._placements.remove(trigger_id)
             if isinstance(key, str) and self._watched.pop(trigger_id, None) is not None:
                 del self._watches[key][trigger_id]
                 watches[key].append(trigger_id)
             elif key is not None:
-                others[key].append(trigger_id)
-        left, yielder = set(self._keys.values()), CooperativeYield()
+                (spilling if trigger_id in changed else registered)[key].append(trigger_id)
+        left, yielder = self._placements.keys(), CooperativeYield()
         for key, left_watches in watches.items():
             for at in range(0, len(left_watches), UNWATCH_BATCH_SIZE):
                 await self.manager.unwatch(trigger_ids=left_watches[at : at + UNWATCH_BATCH_SIZE], key=key)
                 await yielder.checkpoint()
-        for other in others.keys() & left:
-            await self.manager.unregister(trigger_ids=others[other], key=other)
+        for other in registered.keys() & left:
+            await self.manager.unregister(trigger_ids=registered[other], key=other)
+        for other in spilling.keys() & left:
+            await self.manager.unregister(trigger_ids=spilling[other], key=other, spill=True)
 
     def _subscribe(self, execution: TriggerExecution) -> None:
         """Subscribe a trigger. If that reopens its stream, the stream's watches owe answers from the first raw event on."""
@@ -383,18 +396,3 @@ class Runner:
             await asyncio.sleep(await self._report_stream_failure(key, failed, error))
         del self._reopening[key]
         self._watch(key)
-
-
-@dataclass(slots=True)
-class _LoadedTrigger:
-    """A loaded workload: a watch, a filter, or neither (parked, or with an error)."""
-
-    workload: RunTrigger
-    key: Hashable | None = None
-    watch: WatchTrigger | None = None
-    execution: TriggerExecution | None = None
-    error: Exception | None = None
-
-
-def _context_of(workload: RunTrigger) -> TriggerContext:
-    return TriggerContext(workload.trigger_id, workload.name, workload.log_name)

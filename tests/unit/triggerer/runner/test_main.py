@@ -40,7 +40,7 @@ class Supervisor:
         self._client = client
         self._link = link
         self._relay = ApiProxy(self, link)
-        self._known: set[int] = set()
+        self._known: dict[int, int] = {}
         self.away = False
         self.refused = asyncio.Event()
         self.stopped = asyncio.Event()
@@ -64,9 +64,9 @@ class Supervisor:
         while True:
             loaded = await load_triggers(self._client, 10)
             epochs = {lease.trigger_id: lease.epoch for lease in loaded.leases}
-            new = [one for one in epochs if one not in self._known]
+            new = [one for one, epoch in epochs.items() if self._known.get(one) != epoch]
             gone = [one for one in self._known if one not in epochs]
-            self._known = set(epochs)
+            self._known = epochs
             pages = [(await self._client.workloads(new)).content] if new else []
             await self._link.send(RunTriggers(epochs, gone, pages, loaded.revoked, {}, list(loaded.revoked)))
             await asyncio.sleep(0.02)
@@ -131,3 +131,26 @@ async def test_items_of_a_released_trigger_are_stored_after_an_api_outage(tmp_pa
                 await supervisor.stopped.wait()
                 while upstream._store().lanes["0"].committed != 10:
                     await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("beside", [[], ["stays"]])
+async def test_a_trigger_that_moves_to_another_stream_leaves_the_old_one_and_stays_leased(tmp_path: Path, beside: list[str]) -> None:
+    old, new = Memory(f"{tmp_path}/old"), Memory(f"{tmp_path}/new")
+    with serving(tmp_path) as api:
+        async with TriggererClient(api.url, key=KEY) as client:
+            await client.register(registration())
+            await client.declare(PROJECT, _watches(old, "moves", *beside))
+            async with supervised(api, client) as supervisor:
+                old.send_many({"n": n} for n in range(5))
+                await _head(api, 5)
+                new.send_many({"n": n} for n in range(5))
+                kept = _watches(old, *beside).triggers
+                await client.declare(PROJECT, DeclareProject(triggers=[*_watches(new, "moves").triggers, *kept], pipelines=[]))
+                await _head(api, 10)
+                while new._store().lanes["0"].committed != 5:
+                    await asyncio.sleep(0.01)
+                streams = {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("headrace stream ")}
+                assert streams == {f"headrace stream {one.stream_key()}" for one in ([old, new] if beside else [new])}
+                assert not supervisor.stopped.is_set()
+                assert [lease.trigger_id for lease in (await load_triggers(client, 10)).leases] == [*range(1, 2 + len(beside))]

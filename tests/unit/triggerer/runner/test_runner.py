@@ -239,7 +239,7 @@ async def test_a_filter_that_returns_restarts_without_missing_events(upstream: M
 
 async def test_a_redriven_raw_event_is_matched_again_by_its_watch(upstream: Memory, waits: list[int]) -> None:
     api = Api(number=2)
-    place = {"stream": upstream.stream_key(), "lane": "one", "attempts": 0}
+    place = {"stream": upstream.stream_key(), "lane": "one", "attempts": 0, "redriven": True}
     api.kept[1] = [
         BacklogItem.model_validate({"number": 1, "position": 900, "raw": '{"n": 900}', **place}),
         BacklogItem.model_validate({"number": 2, "position": 901, "raw": "still broken", **place}),
@@ -249,6 +249,23 @@ async def test_a_redriven_raw_event_is_matched_again_by_its_watch(upstream: Memo
         await until(lambda: len(api.fired(1)) == 41 and not api.kept[1])
     assert api.fired(1)[-1] == 900
     assert api.letters == []  # the letter that stands for the broken one opens again when it is settled
+
+
+async def test_events_from_a_former_stream_of_a_python_trigger_keep_its_name(upstream: Memory, waits: list[int]) -> None:
+    api = Api(number=3)
+    place = {"stream": "memory:former", "lane": "one", "attempts": 0}
+    api.kept[1] = [
+        BacklogItem.model_validate({"number": 1, "position": 900, "raw": '{"n": 900}', **place}),
+        BacklogItem.model_validate({"number": 2, "position": 903, "raw": '{"n": 903}', **place}),
+        BacklogItem.model_validate({"number": 3, "position": 904, "raw": '{"n": 904}', **place}),
+    ]
+    async with running(api, workload(1, upstream, {"poison": [1000, 903], "reject": [1000, 904]})):
+        await until(lambda: len(api.fired(1)) == 41 and not api.kept[1] and len(api.letters) == 2)
+    former = [event for event in api.events.values() if event.position is not None and event.position >= 900]
+    assert [(event.stream, event.source, event.position) for event in former] == [("memory:former", "headrace:memory:former", 900)]
+    assert {event.stream for event in api.events.values() if event.id != former[0].id} == {upstream.stream_key()}
+    letters = [(letter.kind, letter.stream, letter.position) for letter in api.letters]
+    assert letters == [("failed", "memory:former", 903), ("rejected", "memory:former", 904)]
 
 
 async def test_a_watch_that_is_stopped_decodes_no_more_of_its_backlog(
