@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -109,36 +109,36 @@ class SharedStreamManager:
 
         Call it for all triggers of a stream with their own filter, before the first `subscribe` or `watch` of the stream. Raw events that
         a registered trigger cannot process are spilled. The registration survives restarts of the stream, until `unregister`. A repeated
-        registration, or one for a stream without acks, changes nothing. Raises `StreamError` without a `StreamSink`, or if a trigger
-        subscribed before its registration.
+        registration, or one for a stream without acks, changes nothing. A declared watch becomes a registered trigger in one step: it owes
+        each raw event as one of both. Raises `StreamError` without a `StreamSink`, or if a trigger subscribed before its registration.
         """
         if not isinstance(self._context.sink, StreamSink):
             raise StreamError("Registered triggers need a sink that takes what they cannot take.")
         registered = self._registered.setdefault(key, {})
-        stream = self._streams.get(key)
+        stream, trigger_ids = self._streams.get(key), list(trigger_ids)
+        if stream is not None and any(one in stream.watches for one in trigger_ids):
+            stream.unwatch(trigger_ids)
+        if (watches := self._watches.get(key)) is not None and any(one in watches for one in trigger_ids):
+            watches.discard(trigger_ids)  # the index of a stream that opens again
         for trigger_id in trigger_ids:
             failures = registered.setdefault(trigger_id, FailureCounter())
             if stream is not None:
                 stream.register(trigger_id, failures)
 
-    async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable, spill: bool = False) -> None:
+    async def unregister(self, *, trigger_ids: Iterable[int], key: Hashable) -> None:
         """Remove triggers permanently with all that they owe. Other triggers are not affected.
 
-        With `spill`, all that they owe is spilled, and stays owed until it is stored. When no trigger is left, the stream is stopped, and
-        unanswered raw events are left to redelivery. To hand a stream over, `stop` it first.
+        When no trigger is left, the stream is stopped, and unanswered raw events are left to redelivery. To hand a stream over, `stop` it
+        first.
         """
         removed = set(trigger_ids)
-        registered = self._registered.get(key, {})
-        for trigger_id in removed & registered.keys():
-            del registered[trigger_id]
-        if not registered:
-            self._registered.pop(key, None)
+        registered = self._drop_registrations(removed, key)
         stream = self._streams.get(key)
         if stream is None:
             return
         if registered or stream.watches or not removed.issuperset(stream.subscriptions):
             for trigger_id in removed:
-                stream.drop(trigger_id, spill=spill)
+                stream.drop(trigger_id)
         else:
             await stream.stop()
 
@@ -212,7 +212,8 @@ class SharedStreamManager:
     def watch(self, *, triggers: Mapping[int, WatchTrigger], key: str) -> None:
         """Replace the declared watches of the stream by `triggers`, at least one. Raises `StreamError`.
 
-        Remove them by `unwatch` or `unsubscribe`.
+        A registered trigger without a subscription becomes a watch in one step: it owes each raw event as one of both. What it owed before
+        is spilled. Remove watches by `unwatch` or `unsubscribe`.
         """
         if not triggers:
             raise StreamError(f"There is no watch to declare on the shared stream {key}.")
@@ -223,6 +224,7 @@ class SharedStreamManager:
         if watches is None or not watches.has_triggers(triggers):
             watches = self._watches[key] = WatchSet(triggers)
         self._get_or_open(next(iter(triggers.values())), key).watch(watches)
+        self._drop_registrations(triggers.keys(), key)
 
     def prepare(self, *, watches: WatchSet, key: str) -> None:
         """Store an index that was built in slices. The next `watch` with the same triggers uses it."""
@@ -232,6 +234,9 @@ class SharedStreamManager:
         """Remove declared watches. The stream stops when its last trigger has left."""
         if (watches := self._watches.get(key)) is not None:
             watches.discard(trigger_ids)
+        # A trigger whose declaration waits until its stream opens again is still registered.
+        if registered := self._registered.get(key, {}).keys() & set(trigger_ids):
+            await self.unregister(trigger_ids=registered, key=key)
         stream = self._streams.get(key)
         if stream is None:
             return
@@ -326,6 +331,15 @@ class SharedStreamManager:
         """Drop the counters of a stream that has ended. A live one is not changed."""
         if key not in self._streams:
             self._counters.pop(key, None)
+
+    def _drop_registrations(self, trigger_ids: Set[int], key: Hashable) -> Mapping[int, FailureCounter]:
+        """Drop the registrations of these triggers, and return the others of the stream."""
+        registered = self._registered.get(key, {})
+        for trigger_id in registered.keys() & trigger_ids:
+            del registered[trigger_id]
+        if not registered:
+            self._registered.pop(key, None)
+        return registered
 
     def _get_or_open(self, trigger: BaseEventTrigger | StreamOpener, key: Hashable) -> SharedStream:
         """Return the live stream of the key, or a new one, which starts when the running code next awaits."""

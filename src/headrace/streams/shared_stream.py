@@ -186,12 +186,14 @@ class SharedStream:
         return subscription
 
     def watch(self, watches: WatchSet) -> None:
-        """Replace the declared watches. Raises `StreamError`."""
+        """Replace the declared watches. A registered trigger that is one now is dropped with a spill. Raises `StreamError`."""
         if not self.acks:
             raise StreamError(f"The shared stream {self.name} has no acks, so that nothing can be declared on it.")
         for trigger_id in watches.trigger_ids:
-            if trigger_id in self.subscriptions or (self._registered is not None and trigger_id in self._registered):
+            if trigger_id in self.subscriptions:
                 raise StreamError(f"Trigger {trigger_id} is subscribed to the shared stream {self.name} already.")
+        for trigger_id in [one for one in watches.trigger_ids if self._registered and one in self._registered]:
+            self.drop(trigger_id, spill=True)
         self._fan_out.watches = watches
         self.ledger.subscribers.declare(watches.trigger_ids)
 
@@ -241,8 +243,7 @@ class SharedStream:
 
     def requeue(self, trigger_id: int) -> None:
         """Remove a registered subscriber, which gets its open raw event again."""
-        subscription = self._detached(trigger_id)
-        if subscription is not None:
+        if (subscription := self._detached(trigger_id)) is not None:
             self.ledger.requeue(subscription.reader)
             self._changed()
 
@@ -302,8 +303,7 @@ class SharedStream:
             raise StreamError(f"Trigger {trigger_id} is subscribed to the shared stream {self.name} already.")
 
     def _detached(self, trigger_id: int) -> Subscription | None:
-        subscription = self.subscriptions.pop(trigger_id, None)
-        if subscription is not None:
+        if (subscription := self.subscriptions.pop(trigger_id, None)) is not None:
             subscription.close(StreamEnded(f"Trigger {trigger_id} has left the shared stream {self.name}."))
         return subscription
 

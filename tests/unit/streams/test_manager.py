@@ -12,7 +12,7 @@ from headrace.core.ledger.outcome import AdvanceOutcome
 from headrace.errors import StreamEnded, StreamError
 from headrace.streams.manager import SharedStreamManager
 from headrace.triggers.upstream import SharedStreamProducer
-from support.sources.streams import KEY, STOP, Engine, Feed, Keeper, Reads, Runner, other_tasks, reads, settle, until
+from support.sources.streams import KEY, STOP, Feed, Reads, Runner, other_tasks, reads, settle, until
 
 
 @pytest.fixture
@@ -258,21 +258,3 @@ async def test_an_upstream_that_ignores_its_cancellation_still_ends(manager: Sha
 async def test_statistics_of_an_unknown_key_are_empty(manager: SharedStreamManager) -> None:
     statistics = manager.statistics(("a", "tuple"))
     assert (statistics.stream, statistics.state, statistics.counters.read) == ("('a', 'tuple')", "ended", 0)
-
-
-async def test_a_trigger_removed_with_a_spill_owes_its_raw_events_until_they_are_stored() -> None:
-    feed, keeper = Feed("a"), Keeper(auto=False)
-    manager = keeper.manager = SharedStreamManager(sink=keeper)
-    manager.register(trigger_ids=[1, 2], key=KEY)
-    engine = Engine(manager, keeper, 1, reads(feed)())
-    engine.start()
-    await until(lambda: engine.events == ["a"] and keeper.spills)
-    await manager.unregister(trigger_ids=[2], key=KEY, spill=True)
-    feed.feed("b")
-    await until(lambda: engine.events == ["a", "b"])
-    assert [spill.trigger_ids for spill in keeper.spills] == [(2,)]
-    assert feed.advanced == []
-    keeper.store()
-    await until(lambda: feed.advanced == ["a", "b"])
-    assert feed.outcomes == [AdvanceOutcome(1, 0, 0, 1), AdvanceOutcome(1, 0)]
-    await manager.stop_all()

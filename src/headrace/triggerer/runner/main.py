@@ -118,15 +118,14 @@ class RunnerMain:
         if start or stop:
             uploader.resend_fenced()
         loaded = await self._load(leased, start, runner)
-        # A trigger that reads another stream now, or in another role, does not come back to where it is.
-        away, changed = runner.moves(loaded)
-        if leaving := [*released, *away, *changed]:
-            self._log.info("stopping released and moved triggers", released=len(released), moved=len(leaving) - len(released))
-            await self._quiesce_within(_HANDOVER_SECONDS, runner, leaving)
+        moved = runner.moved(loaded)
+        if released or moved:
+            self._log.info("stopping released and moved triggers", released=len(released), moved=len(moved))
+            await self._quiesce_within(_HANDOVER_SECONDS, runner, [*released, *moved])
         stopped = leases.stopped(released, leased.cleanup)
         if stop:
-            again = set(start).difference(away)
-            await runner.stop(stop, again=again, changed=changed, dropped=leased.dropped)
+            # A moved trigger stays leased, so it is not confirmed as stopped, but it does not stay at its old stream.
+            await runner.stop(stop, again=set(start).difference(moved), dropped=leased.dropped)
         if loaded:
             await runner.begin(loaded)
             self._log.info("triggers started", triggers=len(loaded))

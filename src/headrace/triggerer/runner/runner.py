@@ -30,7 +30,7 @@ from headrace.triggerer.runner.execution import TriggerExecution
 from headrace.triggerer.runner.leases import Leases
 from headrace.triggerer.runner.lifecycle import ReportFailure, ReportStreamFailure, TriggerLifecycle
 from headrace.triggerer.runner.placement.loaded_trigger import LoadedTrigger
-from headrace.triggerer.runner.placement.placements import Moves, Placements
+from headrace.triggerer.runner.placement.placements import Placements
 from headrace.triggerer.runner.placement.trigger_factory import TriggerFactory
 from headrace.triggerer.runner.redrive import Redrive
 from headrace.triggerer.supervisor.stall_detector import WatchdogPolicy
@@ -74,8 +74,8 @@ class Runner:
     """The triggers of this process. Use it as `async with Runner(...)`; on exit every stream is stopped.
 
     All triggers of a stream start and stop together. Python triggers are registered before the stream is read. Raw
-    events that one of them cannot process, also while it restarts or is parked, go to its backlog. A trigger that has
-    another place now, a stream or a role, leaves the old one first.
+    events that one of them cannot process, also while it restarts or is parked, go to its backlog. A trigger that is
+    moved to another stream leaves the old one first.
     """
 
     def __init__(
@@ -165,9 +165,9 @@ class Runner:
                 await yielder.checkpoint()
         return loaded
 
-    def moves(self, loaded: Iterable[LoadedTrigger]) -> Moves:
-        """Return which running triggers have another stream now, or another role at their stream."""
-        return self._placements.moves(loaded)
+    def moved(self, loaded: Iterable[LoadedTrigger]) -> list[int]:
+        """Return the running triggers that are moved to another stream. They must not stay at the old one."""
+        return self._placements.moved(loaded)
 
     async def begin(self, loaded: Sequence[LoadedTrigger]) -> None:
         """Start loaded triggers. One that cannot be loaded is reported as failed, and its raw events go to its backlog."""
@@ -175,61 +175,45 @@ class Runner:
             await self._begin_all(loaded)
 
     async def _begin_all(self, loaded: Sequence[LoadedTrigger]) -> None:
+        if moved := self.moved(loaded):  # they were not known to move when they stopped
+            await self._release(moved, {})
         yielder = CooperativeYield()
-        keys: set[Hashable] = set()
+        await self._name_keys(loaded, yielder)
+        keys = {one.key for one in loaded if one.key is not None}
+        # Nothing is read until all triggers are registered, so that each one receives the stream's first event.
+        for key in keys:
+            self.manager.hold(key)
         try:
-            moves = self.moves(loaded)
-            if moves.away or moves.changed:
-                # They were not known to move when they stopped, as a trigger that is loaded at last, and is a watch.
-                await self._release([*moves.away, *moves.changed], moves.changed, {})
-            await self._name_keys(loaded, yielder)
-            keys.update(one.key for one in loaded if one.key is not None)
-            # Nothing is read until all triggers are registered, so that each one receives the stream's first event.
-            for key in keys:
-                self.manager.hold(key)
             await self._register(loaded, yielder)
             for one in loaded:
                 self._begin(one)
                 await yielder.checkpoint()
             await self._processes.wait_ready()
         finally:
-            keys |= self._placements.drop_holds(one.workload.trigger_id for one in loaded)
-            for key in keys - self._placements.held():
+            for key in keys:
                 self.manager.release(key)
 
-    async def stop(
-        self, trigger_ids: Iterable[int], *, again: Iterable[int] = (), changed: Collection[int] = (), dropped: Sequence[int] = ()
-    ) -> None:
+    async def stop(self, trigger_ids: Iterable[int], *, again: Iterable[int] = (), dropped: Sequence[int] = ()) -> None:
         """Stop these triggers. Those in `again`, which restart immediately, stay registered, so that they miss no raw event.
 
-        Raw events that a stream still owes when its last trigger stops stay with the broker. Triggers in `changed`
-        restart immediately in another role at the same stream: until `begin`, it is not read, and what they owe is
-        stored in their backlogs. No task run waits for the triggers in `dropped`.
+        Triggers that are `moved` are not in `again`. Raw events that a stream still owes when its last trigger stops
+        stay with the broker. No task run waits for the triggers in `dropped`.
         """
         stopping = list(trigger_ids)
         await self._redrive.stop(stopping)
         await cancel_all([self._loading.pop(one) for one in stopping if one in self._loading])
         lifecycles = {one: self._lifecycles.pop(one) for one in stopping if one in self._lifecycles}
-        await self._release((set(stopping) - set(again)).union(changed), changed, lifecycles, dropped)
+        await self._release(set(stopping) - set(again), lifecycles, dropped)
 
-    async def _release(
-        self,
-        released: Collection[int],
-        changed: Collection[int],
-        lifecycles: Mapping[int, TriggerLifecycle],
-        dropped: Sequence[int] = (),
-    ) -> None:
+    async def _release(self, released: Collection[int], lifecycles: Mapping[int, TriggerLifecycle], dropped: Sequence[int] = ()) -> None:
         """Stop these lifecycles, and remove the released triggers from their streams."""
         placements = self._placements
         left, ended = placements.keys(without=released), placements.keys_of(released)
-        for one in changed:
-            if placements.key(one) in left and (key := placements.hold(one)) is not None:
-                self.manager.hold(key)
         await self._end_streams(ended - left, [lifecycles[one] for one in lifecycles if placements.key(one) not in left])
         until = asyncio.get_running_loop().time() + STOP_SECONDS
         await gather_limited([lifecycle.stop(until=until, dropped=one in dropped) for one, lifecycle in lifecycles.items()])
-        await self._leave(released, changed)
-        for key in (ended & left) - placements.held():
+        await self._leave(released)
+        for key in ended & left:
             self.manager.release(key)
         await self.copiers.stop(stream_name(key) for key in ended - left)
         for key in ended - left:
@@ -285,9 +269,20 @@ class Runner:
             self._placements.add(one)
 
     async def _register(self, loaded: Sequence[LoadedTrigger], yielder: CooperativeYield) -> None:
+        unwatched: dict[str, list[int]] = defaultdict(list)
         for one in loaded:
-            if one.watch is None and one.key is not None and (one.execution is None or one.execution.acks):
+            if one.role == "registered" and one.key is not None:
+                if one.workload.trigger_id in self._watched:
+                    unwatched[str(one.key)].append(one.workload.trigger_id)
+                    continue
                 self.manager.register(trigger_ids=[one.workload.trigger_id], key=one.key)
+                await yielder.checkpoint()
+        for key, trigger_ids in unwatched.items():
+            for at in range(0, len(trigger_ids), UNWATCH_BATCH_SIZE):
+                batch = trigger_ids[at : at + UNWATCH_BATCH_SIZE]
+                for trigger_id in batch:
+                    del self._watches[key][trigger_id], self._watched[trigger_id]
+                self.manager.register(trigger_ids=batch, key=key)
                 await yielder.checkpoint()
         watched: dict[str, None] = {}
         for one in loaded:
@@ -341,27 +336,24 @@ class Runner:
         await self.begin([loaded])
         self._loading.pop(one.workload.trigger_id, None)
 
-    async def _leave(self, trigger_ids: Iterable[int], changed: Collection[int]) -> None:
+    async def _leave(self, trigger_ids: Iterable[int]) -> None:
         """Remove triggers from their streams, in batches."""
         watches: dict[str, list[int]] = defaultdict(list)
-        registered: dict[Hashable, list[int]] = defaultdict(list)
-        spilling: dict[Hashable, list[int]] = defaultdict(list)
+        others: dict[Hashable, list[int]] = defaultdict(list)
         for trigger_id in trigger_ids:
             key = self._placements.remove(trigger_id)
             if isinstance(key, str) and self._watched.pop(trigger_id, None) is not None:
                 del self._watches[key][trigger_id]
                 watches[key].append(trigger_id)
             elif key is not None:
-                (spilling if trigger_id in changed else registered)[key].append(trigger_id)
+                others[key].append(trigger_id)
         left, yielder = self._placements.keys(), CooperativeYield()
         for key, left_watches in watches.items():
             for at in range(0, len(left_watches), UNWATCH_BATCH_SIZE):
                 await self.manager.unwatch(trigger_ids=left_watches[at : at + UNWATCH_BATCH_SIZE], key=key)
                 await yielder.checkpoint()
-        for other in registered.keys() & left:
-            await self.manager.unregister(trigger_ids=registered[other], key=other)
-        for other in spilling.keys() & left:
-            await self.manager.unregister(trigger_ids=spilling[other], key=other, spill=True)
+        for other in others.keys() & left:
+            await self.manager.unregister(trigger_ids=others[other], key=other)
 
     def _subscribe(self, execution: TriggerExecution) -> None:
         """Subscribe a trigger. If that reopens its stream, the stream's watches owe answers from the first raw event on."""

@@ -439,12 +439,53 @@ async def test_declared_and_registered_triggers_share_a_stream() -> None:
     scene.manager.watch(triggers={7: WatchTrigger(upstream=upstream)}, key=KEY)
     await until(lambda: scene.feed.advanced)
     assert scene.feed.outcomes == [AdvanceOutcome(1, 0, 0, 1)]
-    with pytest.raises(StreamError, match="already"):
-        scene.manager.watch(triggers={1: WatchTrigger(upstream=upstream)}, key=KEY)
-    with pytest.raises(StreamError, match="already"):
-        scene.manager.register(trigger_ids=[7], key=KEY)
     with pytest.raises(StreamError, match="with its backlog"):
         scene.manager.subscribe(trigger_id=1, trigger=scene.kind(), key=KEY)
+    with pytest.raises(StreamError, match="already"):
+        scene.manager.subscribe(trigger_id=7, trigger=scene.kind(), key=KEY)
+    one = scene.engine(1)
+    one.start()
+    with pytest.raises(StreamError, match="already"):
+        scene.manager.watch(triggers={1: WatchTrigger(upstream=upstream)}, key=KEY)
+    await one.stop()
+    await scene.close()
+
+
+async def test_a_registered_trigger_becomes_a_watch_and_owes_until_then_what_it_spilled() -> None:
+    scene = Scene(1, 2, items=[{"n": 1}], auto=False)
+    two = scene.engine(2)
+    two.start()
+    await until(lambda: scene.keeper.spills and two.events)
+    scene.manager.watch(triggers={1: WatchTrigger(upstream=MemoryUpstream.of(scene.feed))}, key=KEY)
+    scene.feed.feed({"n": 2})
+    await until(lambda: len(two.events) == 2)
+    await settle()
+    assert [spill.trigger_ids for spill in scene.keeper.spills] == [(1,)]
+    assert [matched.trigger_ids for matched in scene.keeper.events] == [(1,)]
+    assert scene.feed.advanced == []
+    scene.keeper.store()
+    await until(lambda: len(scene.feed.advanced) == 2)
+    assert scene.feed.outcomes == [AdvanceOutcome(1, 0, 0, 1), AdvanceOutcome(2, 0)]
+    await scene.manager.unwatch(trigger_ids=[1], key=KEY)
+    scene.feed.feed({"n": 3})
+    await until(lambda: len(scene.feed.advanced) == 3)
+    assert scene.feed.outcomes[2] == AdvanceOutcome(1, 0)
+    await scene.close()
+
+
+async def test_a_watch_becomes_a_registered_trigger() -> None:
+    scene = Scene(2, items=[{"n": 1}])
+    upstream = MemoryUpstream.of(scene.feed)
+    two = scene.engine(2)
+    two.start()
+    scene.manager.watch(triggers={1: WatchTrigger(upstream=upstream), 3: WatchTrigger(upstream=upstream)}, key=KEY)
+    await until(lambda: len(scene.feed.advanced) == 1)
+    scene.manager.register(trigger_ids=[1], key=KEY)
+    scene.feed.feed({"n": 2})
+    await until(lambda: len(scene.feed.advanced) == 2)
+    assert [matched.trigger_ids for matched in scene.keeper.events] == [(1, 3), (3,)]
+    assert [spill.trigger_ids for spill in scene.keeper.spills] == [(1,)]
+    assert scene.feed.outcomes == [AdvanceOutcome(3, 0), AdvanceOutcome(2, 0, 0, 1)]
     await scene.close()
 
 

@@ -16,26 +16,11 @@ class Placement(NamedTuple):
     role: Role
 
 
-class Moves(NamedTuple):
-    """Triggers that must leave their place before they start again.
-
-    `away`: they read another stream, or none. `changed`: they read the same stream in another role.
-    """
-
-    away: list[int]
-    changed: list[int]
-
-
 class Placements:
-    """The places of the triggers that take part in shared streams.
-
-    A changed trigger holds its stream from the moment at which it leaves until it is placed again: no raw event is read
-    that it does not owe.
-    """
+    """The placements of the triggers that take part in shared streams."""
 
     def __init__(self) -> None:
         self._placements: dict[int, Placement] = {}
-        self._holds: dict[int, Hashable] = {}
 
     def key(self, trigger_id: int) -> Hashable | None:
         """Return the key of the trigger's stream, or None."""
@@ -51,7 +36,7 @@ class Placements:
         return {self._placements[one].key for one in trigger_ids if one in self._placements}
 
     def add(self, one: LoadedTrigger) -> None:
-        """Record the place of a trigger, if its stream has a key."""
+        """Record the placement of a trigger, if its stream has a key."""
         if one.key is not None:
             self._placements[one.workload.trigger_id] = Placement(one.key, one.role)
 
@@ -60,30 +45,16 @@ class Placements:
         placement = self._placements.pop(trigger_id, None)
         return None if placement is None else placement.key
 
-    def moves(self, loaded: Iterable[LoadedTrigger]) -> Moves:
-        """Return which of these triggers have another place now."""
-        moves = Moves([], [])
-        for one in loaded:
-            placement = self._placements.get(one.workload.trigger_id)
-            if placement is None:
-                continue
-            if stream_name(placement.key) != one.stream:
-                moves.away.append(one.workload.trigger_id)
-            elif placement.role != one.role:
-                moves.changed.append(one.workload.trigger_id)
-        return moves
+    def moved(self, loaded: Iterable[LoadedTrigger]) -> list[int]:
+        """Return which of these triggers must leave their stream before they start again.
 
-    def hold(self, trigger_id: int) -> Hashable | None:
-        """Record that a changed trigger holds its stream. Return the key of the stream, or None if it has none."""
-        key = self.key(trigger_id)
-        if key is not None:
-            self._holds[trigger_id] = key
-        return key
+        Their stream is another one now, or has acks for them in one of the two placements only. A trigger that changes
+        between a watch and a registered trigger does not leave: it owes its answers also in between.
+        """
+        return [one.workload.trigger_id for one in loaded if self._is_moved(one)]
 
-    def drop_holds(self, trigger_ids: Iterable[int]) -> set[Hashable]:
-        """Drop the holds of these triggers. Return the keys of their streams."""
-        return {self._holds.pop(one) for one in trigger_ids if one in self._holds}
-
-    def held(self) -> set[Hashable]:
-        """Return the keys of the streams that changed triggers hold."""
-        return set(self._holds.values())
+    def _is_moved(self, one: LoadedTrigger) -> bool:
+        placement = self._placements.get(one.workload.trigger_id)
+        if placement is None:
+            return False
+        return stream_name(placement.key) != one.stream or (placement.role == "reader") != (one.role == "reader")
