@@ -17,7 +17,6 @@ def test_a_list_becomes_its_elements(data: bytes, expected: list[bytes]) -> None
     assert values_of(data.decode()) == values_of(base64.b64encode(data).decode()) == expected
 
 
-@pytest.mark.parametrize("depth", [1_200, 200_000])
-def test_nested_json_is_returned_unchanged(depth: int) -> None:
-    text = '[{"x":' + "[" * depth + "]" * depth + "}]"
+def test_nested_json_is_returned_unchanged() -> None:
+    text = '[{"x":' + "[" * 200_000 + "]" * 200_000 + "}]"
     assert values_of(text) == [text.encode()]
