@@ -172,7 +172,7 @@ async def test_an_advance_that_a_close_ends_is_an_error_and_no_cancellation(sess
         assert client is not None
         client._loop.remove_reader(client._client.socket())  # no answer arrives
         advance = asyncio.create_task(producer.advance(items_of(items)))
-        await asyncio.sleep(0.05)
+        await until(lambda: client._confirmation is not None)
         await producer.aclose()
         with pytest.raises(StreamEnded, match="is closed"):
             await advance

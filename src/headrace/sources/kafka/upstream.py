@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headrace.core.values.shards import MAX_SHARDS, WHOLE, Shard, shard_name
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_integer, check_text
+from headrace.sources.arguments import check_integer, check_text, one_or_several
 from headrace.sources.declared_decoder import DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.decoding import DECODERS
 from headrace.sources.kafka.producer import KafkaProducer, Topics
@@ -17,7 +17,6 @@ from headrace.sources.kafka.start import Start, check_start_topics, parse_start,
 
 MAX_TOPIC_CHARS: Final = 249
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
-_EXAMPLE: Final = 'Name one or several: Kafka("orders", group="shop").'
 _PATTERN_HINT: Final = (
     "The client library matches POSIX extended regular expressions. Write [0-9] for \\d, (a|b) for (?:a|b), and $ for \\Z. "
     "In brackets, name characters and ranges: [A-Za-z0-9_]."
@@ -154,11 +153,9 @@ class Kafka(DecodingUpstream):
 
 
 def _topics(topics: object) -> tuple[str, ...]:
-    if not isinstance(topics, Sequence) or isinstance(topics, bytes | bytearray):
-        raise UpstreamError(f"Invalid topics {topics!r}: it is not a text, nor a list of texts.", hint=_EXAMPLE)
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    names = one_or_several("topics", topics)
     if not names:
-        raise UpstreamError("No topics are given.", hint=_EXAMPLE)
+        raise UpstreamError("No topics are given.", hint='Name one or several: Kafka("orders", group="shop").')
     for name in names:
         _check_topic(name)
     return tuple(sorted(set(names)))

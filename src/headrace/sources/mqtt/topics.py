@@ -8,6 +8,7 @@ from typing import Final
 from unicodedata import category
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import one_or_several
 
 MAX_FILTER_BYTES: Final = 65_535
 MAX_FILTERS: Final = 100
@@ -16,9 +17,7 @@ _SHARED: Final = re.compile(r"\$share/[^/+#]+/(.+)", re.DOTALL)
 
 def check_filters(filters: str | Sequence[str]) -> tuple[str, ...]:
     """Return one or several topic filters, sorted and each once. Raises `UpstreamError` for one that is not valid."""
-    if not isinstance(filters, str | list | tuple):
-        raise UpstreamError(f"Invalid topic filters {filters!r}.", hint="Give a text, or a list of texts.")
-    names = (filters,) if isinstance(filters, str) else tuple(filters)
+    names = one_or_several("topic filters", filters)
     if not 1 <= len(names) <= MAX_FILTERS:
         raise UpstreamError(f"Invalid number of topic filters: {len(names)}.", hint=f"Give 1 to {MAX_FILTERS}.")
     for name in names:

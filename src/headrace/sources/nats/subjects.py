@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Final
 
 from headrace.errors import UpstreamError
+from headrace.sources.arguments import one_or_several
 
 ALL_SUBJECTS: Final = ">"
 MAX_SUBJECT_CHARS: Final = 255
@@ -23,9 +24,7 @@ _SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 def check_subjects(subjects: object) -> tuple[str, ...]:
     """Return the subject filters of an argument, sorted. Raises `UpstreamError` if one is invalid or two of them overlap."""
-    if not isinstance(subjects, Sequence) or isinstance(subjects, bytes | bytearray):
-        raise UpstreamError(f"Invalid subjects {subjects!r}: it is not a text, nor a list of texts.", hint='Write it like "orders.>".')
-    filters = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+    filters = one_or_several("subjects", subjects)
     for one in filters:
         _check(one)
     distinct = tuple(sorted(set(filters)))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_text
+from headrace.sources.arguments import check_text, one_or_several
 from headrace.sources.postgres.decoding.formats import FORMATS, Format
 from headrace.sources.postgres.producer import Description, PostgresProducer
 from headrace.triggers.upstream import Upstream
@@ -102,9 +102,7 @@ class Postgres(Upstream):
 
 
 def _tables(tables: str | Sequence[str]) -> tuple[str, ...]:
-    if not isinstance(tables, Iterable):
-        raise UpstreamError(f"Invalid tables {tables!r}.", hint="Give one name as a text, or several in a list.")
-    names = (tables,) if isinstance(tables, str) else tuple(tables)
+    names = one_or_several("tables", tables)
     if not names:
         raise UpstreamError("No tables are given.", hint='Name one or several: Postgres("orders", slot="shop").')
     return tuple(sorted({_table(name) for name in names}))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_integer, check_text
+from headrace.sources.arguments import check_integer, check_text, is_utf8, one_or_several
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.rabbitmq.producer import Queues, RabbitProducer
 
@@ -107,7 +107,7 @@ class RabbitMQ(DecodingUpstream):
 
 
 def _names(queues: str | Sequence[str]) -> tuple[str, ...]:
-    names = several("queues", queues)
+    names = one_or_several("queues", queues)
     if not names or len(names) > MAX_QUEUES:
         raise UpstreamError(f"Invalid number of queues: {len(names)}.", hint=f"Name 1 to {MAX_QUEUES:,}.")
     for name in names:
@@ -121,22 +121,6 @@ def other_queue(name: object, read: Sequence[str]) -> str:
     if queue in read:
         raise UpstreamError(f"The dead-letter queue {queue!r} is one of the queues that are read.", hint="Name another queue.")
     return queue
-
-
-def several(argument: str, names: object) -> tuple[Any, ...]:
-    """Return one name or several as a tuple, which may have values of any type. Raises `UpstreamError`."""
-    if not isinstance(names, Iterable):
-        raise UpstreamError(f"Invalid {argument} {names!r}.", hint="Give one name as a text, or several in a list.")
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def is_utf8(text: str) -> bool:
-    """Return whether a text has bytes in UTF-8: it has no lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _check_name(argument: str, name: object) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_integer, check_text
+from headrace.sources.arguments import check_integer, check_text, one_or_several
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.redis.client import LEASE_SUFFIX
 from headrace.sources.redis.entry_ids import NO_ID, id_of, parse_id, position_of
@@ -58,12 +58,12 @@ class RedisStreams(DecodingUpstream):
         self.decodings = (self._decode,)
         if payload is None and decode != "json":
             raise UpstreamError(f"decode is {decode!r}, and no payload is given.", hint='Name the field with the value: payload="data".')
-        self._payload = None if payload is None else _check_text("payload", payload)
-        self._key = None if key is None else _check_text("key", key)
+        self._payload = None if payload is None else check_text("payload", payload)
+        self._key = None if key is None else check_text("key", key)
         self._start = _start(start)
         self._keys = _keys(keys)
         self._connection = check_text("connection", connection)
-        self._group = _check_text("group", group)
+        self._group = check_text("group", group)
         self._lease = check_integer("lease", lease, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS, "seconds")
         self._dead_letter_stream = None if dead_letter_stream is None else _other_key(dead_letter_stream, self._keys)
 
@@ -114,9 +114,7 @@ class RedisStreams(DecodingUpstream):
 
 
 def _keys(keys: str | Sequence[str]) -> tuple[str, ...]:
-    if not isinstance(keys, Iterable):
-        raise UpstreamError(f"Invalid stream keys {keys!r}.", hint="Give one key as a text, or several in a list.")
-    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    names = one_or_several("stream keys", keys)
     if not names:
         raise UpstreamError("No stream keys are given.", hint='Name one or several: RedisStreams("orders", group="shop").')
     if len(names) > MAX_KEYS:
@@ -130,18 +128,8 @@ def _keys(keys: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-def _check_text(argument: str, value: object) -> str:
-    """Return a text that the server can store. Raises `UpstreamError`."""
-    text = check_text(argument, value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UpstreamError(f"Invalid {argument} {text!r}: it is not a text in UTF-8.", hint="Remove the lone surrogates.") from None
-    return text
-
-
 def _check_key(argument: str, name: object) -> str:
-    key = _check_text(argument, name)
+    key = check_text(argument, name)
     if len(key) > MAX_KEY_CHARS:
         raise UpstreamError(f"Invalid {argument} {key[:20]!r}…: it has more than {MAX_KEY_CHARS} characters.")
     return key

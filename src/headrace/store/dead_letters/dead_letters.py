@@ -26,7 +26,7 @@ from headrace.store.dialects.validity import is_valid_dead_letter
 from headrace.store.tables.base import meta
 from headrace.store.tables.control import triggers
 from headrace.store.tables.custody import backlog, dead_letters
-from headrace.wire.custody.backlog import Answer
+from headrace.wire.custody.backlog import GIVEN_UP, Answer
 from headrace.wire.custody.events import DeadLetterItem, ItemStatus
 
 MAX_STATEMENT_IDS = 10_000
@@ -154,8 +154,6 @@ def _reopened_values(item: DeadLetterItem, now: int) -> dict[str, object]:
 
 
 Settlement = Answer | Literal["dropped"]
-_GIVEN_UP = ("dead_lettered", "rejected")
-"""The answers that make a dead letter of a raw event."""
 
 
 class Redriven(NamedTuple):
@@ -183,7 +181,7 @@ def settle_redriven(connection: Connection, answered: Iterable[Redriven], now: i
         if row is None:
             continue
         # An open one may have been opened by this failure, under its own id.
-        if one.answer in _GIVEN_UP and (row.state == "open" or not _is_open_elsewhere(connection, row, one)):
+        if one.answer in GIVEN_UP and (row.state == "open" or not _is_open_elsewhere(connection, row, one)):
             if row.state == "redriven":
                 news = {} if one.reason is None else {"reason": clean_text(one.reason)}
                 _open_again(connection, row.id, now, attempts=row.attempts + 1, **news)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from headrace.ports.triggerer_api import TriggererApi
 from headrace.retry import retry_until_available
 from headrace.streams.backlog import Answer, BacklogEntry
 from headrace.wire.calls.execution import GET_BACKLOG, SETTLE_BACKLOG
-from headrace.wire.custody.backlog import SettleBacklog, Settled
+from headrace.wire.custody.backlog import GIVEN_UP, SettleBacklog, Settled
 
 DecodeEntries: TypeAlias = Callable[[Sequence[BacklogEntry]], Awaitable[Sequence[BacklogEntry]]]
 """Decodes the malformed messages of a page again."""
-_GIVEN_UP: Final = ("dead_lettered", "rejected")
-"""The answers that make a dead letter, or open it again."""
 
 
 class ApiBacklog:
@@ -61,5 +59,5 @@ class ApiBacklog:
         )
         redriven = self._redriven.intersection(number for number, _ in settled)
         self._redriven -= redriven
-        if self._reopened is not None and (redriven or any(answer in _GIVEN_UP for _, answer in settled)):
+        if self._reopened is not None and (redriven or any(answer in GIVEN_UP for _, answer in settled)):
             self._reopened()

@@ -5,7 +5,7 @@ The event batch spills them. These calls read and settle them.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from headrace.wire.base import WireModel
 
 Answer = Literal["fired", "filtered", "rejected", "dead_lettered"]
 """The final answer of a trigger to a raw event."""
+GIVEN_UP: Final[tuple[Answer, ...]] = ("dead_lettered", "rejected")
+"""The answers that make a dead letter, or open it again."""
 
 
 class SpillItem(WireModel):

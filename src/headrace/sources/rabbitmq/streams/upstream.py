@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_integer, check_text
+from headrace.sources.arguments import check_integer, check_text, one_or_several
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.rabbitmq.streams.opening import BIRTHMARK_BYTES, Description
 from headrace.sources.rabbitmq.streams.producer import StreamsProducer
 from headrace.sources.rabbitmq.streams.progress import Names
 from headrace.sources.rabbitmq.streams.start import Start, parse_start, serialize_start
-from headrace.sources.rabbitmq.upstream import MAX_PREFETCH, is_utf8, other_queue, several
+from headrace.sources.rabbitmq.upstream import MAX_PREFETCH, other_queue
 
 MAX_NAME_BYTES: Final = 255
 MAX_STREAMS: Final = 1_000
@@ -107,12 +107,11 @@ class RabbitMQStreams(DecodingUpstream):
 
 
 def _names(streams: str | Sequence[str], group: str) -> tuple[str, ...]:
-    names = several("streams", streams)
+    names = one_or_several("streams", streams)
     if not names or len(names) > MAX_STREAMS:
         raise UpstreamError(f"Invalid number of streams: {len(names)}.", hint=f"Name 1 to {MAX_STREAMS:,}.")
     for name in names:
-        if not is_utf8(check_text("stream", name)):
-            raise UpstreamError(f"Invalid stream {name!r}: it is not a text in UTF-8.", hint="Remove the lone surrogates.")
+        check_text("stream", name)
         if len(Names(group, name).birth("0" * 2 * BIRTHMARK_BYTES).encode()) > MAX_NAME_BYTES:
             raise UpstreamError(
                 f"Invalid stream {name!r}: the names of what is stored beside it would be longer than {MAX_NAME_BYTES} bytes.",
