@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from io import BytesIO
 from itertools import islice
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from headrace.core.matching.paths import METADATA_FIELD, JsonPath
 from headrace.core.signatures.schemes import Scheme
@@ -28,7 +27,6 @@ MAX_REQUEST_MESSAGES: Final = 10_000
 MAX_STORED_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of the messages of one request, each with its metadata and key."""
 _JSON: Final = "application/json"
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class RequestDecoding(NamedTuple):
@@ -140,16 +138,16 @@ def _check_count(count: int) -> None:
 class _MessageMaker:
     """Makes the messages of one request.
 
-    A small body can have many messages, and each is stored with the headers. So their bytes together have a limit, and the headers are
-    encoded once.
+    A small body can have many messages, and each is stored with the headers. So their bytes together have a limit, and messages without
+    an id share their metadata.
     """
 
     def __init__(self, decoding: RequestDecoding, headers: Mapping[str, str], now_ms: int) -> None:
         stored = stored_headers(headers, decoding.headers)
-        pairs = tuple((name, value.encode(errors="replace")) for name, value in stored.items())
+        self._headers = tuple((name, value.encode(errors="replace")) for name, value in stored.items())
+        self._now_ms = now_ms
         self.messages: list[OutgoingMessage] = []
         self.stored_bytes = 0
-        self._metadata = encode_metadata(MessageMetadata(headers=pairs, timestamp_ms=now_ms))
         self._key_path = decoding.key
         self._header_key: str | None = None
         if decoding.key is not None and decoding.key.reads_metadata:
@@ -164,7 +162,8 @@ class _MessageMaker:
     def add(self, data: bytes, value: Any, key: str | None, id: str | None) -> None:
         """Add a message. Raises `RequestRejected` if all messages of the request are too long together."""
         own_key = self._header_key if self._key_path is None else _key_text(self._key_path.find(value))
-        message = OutgoingMessage(data, None, own_key or key, self._metadata_with(id))
+        metadata = self._metadata_without_id if id is None else self._metadata(storable_id(id))
+        message = OutgoingMessage(data, None, own_key or key, metadata)
         self.stored_bytes += len(data) + len(message.metadata or b"") + len(message.key or "")
         if self.stored_bytes > MAX_STORED_BYTES:
             reject_too_large(
@@ -173,9 +172,12 @@ class _MessageMaker:
             )
         self.messages.append(message)
 
-    def _metadata_with(self, id: str | None) -> bytes:
-        """Return the metadata of the request with the id of a message, as `encode_metadata` would encode them."""
-        return self._metadata if id is None else b'%b,"id":%b}' % (self._metadata[:-1], _encode(storable_id(id)))
+    @cached_property
+    def _metadata_without_id(self) -> bytes:
+        return self._metadata(None)
+
+    def _metadata(self, id: str | None) -> bytes:
+        return encode_metadata(MessageMetadata(headers=self._headers, timestamp_ms=self._now_ms, id=id))
 
 
 def _key_text(value: Any) -> str | None:
