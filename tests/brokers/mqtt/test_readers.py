@@ -187,8 +187,9 @@ async def test_messages_with_qos_2_for_the_session_end_the_stream_and_stay(sessi
                 await stream.take(1)
             assert "new client_id" in str(raised.value.hint)
     taken = list[int]()
-    owner = session.server.connect(session.client_id, expiry=86_400)
-    owner.on_message = lambda _client, _userdata, message: taken.append(int(message.payload[5:-1]))
+    owner = session.server.connect(
+        session.client_id, expiry=86_400, on_message=lambda _client, _userdata, message: taken.append(int(message.payload[5:-1]))
+    )
     await until(lambda: sorted(taken) == list(range(5)))
     end_client(owner)
 
