@@ -19,6 +19,7 @@ import psutil
 import pyarrow.parquet as pq
 import pyspark
 
+from headrace.pipeline.spark.class_archive import archive_options
 from headrace.pipeline.spark.java import find_java
 from headrace.pipeline.table_storage.tables import Tables
 from headrace.process.child import LIFELINE
@@ -133,8 +134,9 @@ class Standalone:
 
     def _start(self, name: str, main: str, *arguments: str) -> None:
         java = find_java(self.folder)
+        options = " ".join([QUICK_JVM, *archive_options(java)])
         environment = clean_environment(
-            SPARK_HOME=str(SPARK), JAVA_HOME=str(java), SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=QUICK_JVM
+            SPARK_HOME=str(SPARK), JAVA_HOME=str(java), SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=options
         )
         command = [str(SPARK / "bin" / "spark-class"), main, "--webui-port", "0", *arguments]
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import PipelineError
+from headrace.pipeline.spark.class_archive import archive_options
 from headrace.pipeline.spark.cluster import check_classic, check_reachable, hint_of, is_cluster, is_remote
 from headrace.pipeline.spark.code_shipping import PYTHON_DAEMON, let_workers_start, send_to_executors
 from headrace.pipeline.spark.errors import summary
@@ -80,13 +81,20 @@ _HERE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 
 @contextmanager
 def open_session(
-    app: str, *, master: str, work: Path, conf: Mapping[str, str] | None = None, folders: Sequence[Path] = (), is_batch: bool = False
+    app: str,
+    *,
+    master: str,
+    work: Path,
+    conf: Mapping[str, str] | None = None,
+    folders: Sequence[Path] = (),
+    is_batch: bool = False,
+    class_options: Sequence[str] | None = None,
 ) -> Iterator[SparkSession]:
     """Open a session whose logs, scratch files and generated Java home are under `work`; it is stopped at the end.
 
     `conf` is the user's configuration, which has precedence. The modules in `folders` are sent to the executors of a
     cluster. `is_batch`: the session runs long enough for the JVM to optimise, and needs more memory than a stream of
-    small batches.
+    small batches. `class_options` are options of Java that replace those of the class archive.
 
     Raises:
         JavaError: No Java 17 or newer.
@@ -96,14 +104,16 @@ def open_session(
     check_classic(master, conf)
     check_reachable(master)
     work.mkdir(parents=True, exist_ok=True)
-    os.environ["JAVA_HOME"] = str(find_java(work))
+    java_home = find_java(work)
+    os.environ["JAVA_HOME"] = str(java_home)
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # with one arena per thread, the JVM grows by hundreds of megabytes
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     let_workers_start()
     os.environ["PYSPARK_PYTHON"] = _executors_python(master, conf)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would log a failed batch a second time, at length
     builder = SparkSession.Builder().appName(app).master(master)
-    for name, value in {**_configuration(master, work, is_batch=is_batch), **conf}.items():
+    class_options = archive_options(java_home) if class_options is None else class_options
+    for name, value in {**_configuration(master, work, class_options, is_batch=is_batch), **conf}.items():
         builder = builder.config(name, value)
     spark = _started(builder, master, work)
     with JvmWatch(spark.sparkContext):
@@ -144,7 +154,7 @@ def cores_of(master: str) -> int:
     return int(local[1] or 1)
 
 
-def _configuration(master: str, work: Path, *, is_batch: bool) -> dict[str, str]:
+def _configuration(master: str, work: Path, class_options: Sequence[str], *, is_batch: bool) -> dict[str, str]:
     cores = str(cores_of(master))
     here = {} if is_remote(master) else {**_HERE, "spark.default.parallelism": cores, "spark.local.dir": str(work / "scratch")}
     log4j = work / "log4j2.properties"
@@ -157,6 +167,6 @@ def _configuration(master: str, work: Path, *, is_batch: bool) -> dict[str, str]
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.extraJavaOptions": " ".join(
-            [*(_LONG_JVM if is_batch else _JVM), f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]
+            [*(_LONG_JVM if is_batch else _JVM), *class_options, f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}"]
         ),
     }
