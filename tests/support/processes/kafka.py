@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import secrets
 import sys
 import time
@@ -117,6 +118,23 @@ class KafkaServer(BrokerServer):
         library = self._library
         request = {library.TopicPartition(topic, partition): library.admin.OffsetSpec.latest()}
         return int(next(iter(self.admin.list_offsets(request).values())).result(SECONDS).offset)
+
+    def log_size(self, topic: str) -> int:
+        """Return the size in bytes of the log of a topic with one partition."""
+        return self._segment(topic).stat().st_size
+
+    def lose_end(self, topic: str, size: int) -> None:
+        """Kill the server, cut the log of a topic to this size, and start it: another leader has not stored what followed."""
+        self.kill()
+        segment = self._segment(topic)
+        os.truncate(segment, size)
+        for suffix in (".index", ".timeindex"):
+            segment.with_suffix(suffix).unlink(missing_ok=True)
+        self.start()
+        self._producer = self._new_producer()  # the server has lost what an idempotent producer believes to be stored
+
+    def _segment(self, topic: str) -> Path:
+        return next(self._folder.glob(f"**/{topic}-0/*.log"))
 
     def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """Delete all messages before an offset, as the retention does."""

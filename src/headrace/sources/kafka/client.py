@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from headrace.core.connection import Connection
 from headrace.sources.connections.client_library import import_library
 from headrace.sources.kafka.broker_errors import TRANSIENT, ConnectionErrors, cause, described_exception, topic_error
-from headrace.sources.kafka.partitions import TopicPartitionKey
+from headrace.sources.kafka.partitions import NO_EPOCH, TopicPartitionKey
 from headrace.sources.kafka.settings import ASSIGNOR, client_settings, uses_new_protocol
 
 REQUEST_SECONDS: Final = 10.0
@@ -32,6 +32,14 @@ class OffsetRange(NamedTuple):
 
     low: int
     high: int
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset, or a negative number if there is none, the epoch beside it, or NO_EPOCH, and the note."""
+
+    offset: int
+    epoch: int
+    note: str | None
 
 
 def load_library() -> Any:
@@ -171,8 +179,8 @@ class KafkaClient:
             birthmarks[name] = id
         return birthmarks
 
-    def committed(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        """Return the committed offset of each partition, or a negative number if it has none, with the note beside it."""
+    def committed(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, CommittedOffset]:
+        """Return the committed offset of each partition."""
         partitions = [self.library.TopicPartition(key.topic, key.number) for key in keys]
         rows = self._retried(
             "The committed offsets cannot be read", lambda: self.consumer.committed(partitions, timeout=ATTEMPT_SECONDS * 3)
@@ -182,7 +190,12 @@ class KafkaClient:
                 raise described_exception(
                     f"The committed offset of {row.topic}/{row.partition} cannot be read", self.library.KafkaException(row.error)
                 )
-        return {TopicPartitionKey(row.topic, row.partition): (row.offset, row.metadata) for row in rows}
+        return {
+            TopicPartitionKey(row.topic, row.partition): CommittedOffset(
+                row.offset, NO_EPOCH if row.leader_epoch is None else row.leader_epoch, row.metadata
+            )
+            for row in rows
+        }
 
     def ranges(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, OffsetRange]:
         """Return the first and the end offset of each partition, with one request to each broker for either."""

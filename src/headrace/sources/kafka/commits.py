@@ -19,6 +19,7 @@ from headrace.sources.progress_note import ProgressNote
 from headrace.triggers.stream_log import LogMark
 
 COMMIT_SECONDS: Final = 10.0
+CLOSE_COMMIT_SECONDS: Final = 3.0
 RETRY_SECONDS: Final = 1.0
 REBALANCE_SECONDS: Final = 10.0
 WHAT: Final = "The offsets cannot be committed"
@@ -145,6 +146,12 @@ class Commits:
         if self._flight is not None and now >= self._flight.until:
             self._end(StreamError(f"{WHAT}: the cluster has not answered for {COMMIT_SECONDS:g} s.", hint=AWAY_HINT))
 
+    def finish(self, client: KafkaClient, tick: float) -> None:
+        """Poll, for `tick` seconds at a time, until no commit is in flight. Messages that arrive meanwhile are dropped."""
+        until = time.monotonic() + CLOSE_COMMIT_SECONDS
+        while self.is_in_flight and time.monotonic() < until:
+            client.consumer.poll(tick)
+
     def reject_requests(self, error: HeadraceError) -> None:
         """End all requests that wait or are in flight with this error."""
         flight, self._flight = self._flight, None
@@ -185,7 +192,8 @@ class Commits:
 
     def _row(self, library: Any, partition: Partition, offset: int) -> Any:
         note = CommitNote(topic=partition.birthmark).text(self._mark)
-        return library.TopicPartition(partition.key.topic, partition.key.number, offset, metadata=note)
+        epoch = partition.epoch_before(offset)
+        return library.TopicPartition(partition.key.topic, partition.key.number, offset, metadata=note, leader_epoch=epoch)
 
 
 def _unassigned(partition: Partition) -> HeadraceError:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
 
 
 class TopicPartitionKey(NamedTuple):
@@ -24,6 +25,14 @@ class TopicPartitionKey(NamedTuple):
     number: int
 
 
+class EpochRun(NamedTuple):
+    """Delivered messages, from the first offset to the last, that leaders of one epoch have stored."""
+
+    first: int
+    last: int
+    epoch: int
+
+
 class Partition:
     """One partition as a lane. The thread of the client changes it, the event loop reads single fields of it."""
 
@@ -31,14 +40,19 @@ class Partition:
         "answered",
         "birthmark",
         "committed",
+        "committed_epoch",
         "committing",
         "delivered",
+        "earlier_epochs",
         "end",
+        "epoch",
+        "epoch_start",
         "floor",
         "is_assigned",
         "key",
         "lane",
         "lost_before",
+        "read_before",
         "read_end",
         "unread_from",
     )
@@ -53,6 +67,14 @@ class Partition:
         """The offset after the last answered message."""
         self.committed = committed
         """The committed offset at the broker, or NO_OFFSET."""
+        self.committed_epoch = NO_EPOCH
+        """The epoch that is committed beside it, or NO_EPOCH."""
+        self.epoch: int | None = None
+        """The epoch of the last delivered message, or None if it is not known."""
+        self.epoch_start = start
+        """The offset of the first message of this epoch."""
+        self.earlier_epochs: list[EpochRun] = []
+        """The epochs of the messages before it that may not be committed yet."""
         self.committing = NO_OFFSET
         """The offset of the commit in flight, or NO_OFFSET."""
         self.floor: int | None = None
@@ -63,6 +85,8 @@ class Partition:
         """The offset up to which the client has read. It passes markers of transactions, which are not delivered."""
         self.unread_from: int | None = None
         """The first offset that the broker had deleted before it was read, while the stream is open."""
+        self.read_before: EpochRun | None = None
+        """The message before the start, with the epoch that it had when it was read. The client reads it again."""
         self.lost_before = 0
         """The offset before which messages are missing at the broker that were not read."""
         self.is_assigned = True
@@ -106,12 +130,36 @@ class Partition:
         """The number of offsets after the last one read. Some may have no message: markers of transactions, and compacted messages."""
         return max(0, self.end - self.next_offset)
 
-    def deliver(self, offset: int) -> bool:
-        """Record that a message is delivered. Return False if it was delivered before."""
+    def deliver(self, offset: int, epoch: int | None) -> bool:
+        """Record that a message is delivered, which a leader of this epoch has stored. Return False if it was delivered before."""
         if offset <= self.delivered:
             return False
+        if epoch != self.epoch:
+            if self.epoch is not None:
+                self.earlier_epochs.append(EpochRun(self.epoch_start, self.delivered, self.epoch))
+            self.epoch, self.epoch_start = epoch, offset
         self.delivered = offset
         return True
+
+    def compare(self, low: int) -> None:
+        """Begin with the message before the start, if its epoch is known, to compare it. `low` is the first offset of the partition."""
+        last, epoch = self.delivered, self.epoch_before(self.delivered + 1)
+        if epoch != NO_EPOCH and last >= low:
+            self.read_before = EpochRun(last, last, epoch)
+
+    def is_truncated(self, offset: int, epoch: int | None) -> bool:
+        """Return whether this message has replaced one that was read: a leader without it has stored another at its offset."""
+        before = self.read_before
+        return before is not None and offset == before.last and epoch is not None and epoch != before.epoch
+
+    def epoch_before(self, offset: int) -> int:
+        """Return the epoch of the message before an offset, or NO_EPOCH if it is not known, as that of the marker of a transaction."""
+        if self.epoch is not None and self.epoch_start < offset <= self.delivered + 1:
+            return self.epoch
+        for run in reversed(self.earlier_epochs):
+            if run.first < offset <= run.last + 1:
+                return run.epoch
+        return self.committed_epoch if offset == self.committed else NO_EPOCH
 
     def answer(self, last: int, first_failed: int | None) -> None:
         """Record that all messages up to `last` are answered, and which failed first."""
@@ -126,15 +174,19 @@ class Partition:
 
     def confirm(self, offset: int) -> None:
         """Record that the broker has stored the committed offset."""
-        self.committed = max(self.committed, offset)
+        if offset > self.committed:
+            self.committed_epoch = self.epoch_before(offset)
+            self.committed = offset
+            while self.earlier_epochs and self.earlier_epochs[0].last < offset - 1:
+                del self.earlier_epochs[0]
 
-    def assign(self, committed: int) -> int:
-        """Record that the partition is assigned again, with this committed offset. Return the offset to read from.
+    def assign(self, committed: int, epoch: int = NO_EPOCH) -> int:
+        """Record that the partition is assigned again, with this committed offset and epoch. Return the offset to read from.
 
         A floor that another reader has passed is dropped.
         """
         self.is_assigned = True
-        self.committed = committed
+        self.committed, self.committed_epoch = committed, epoch
         if self.floor is not None and committed > self.floor:
             self.floor = None
         return max(committed, self.delivered + 1, 0)
@@ -153,6 +205,13 @@ class Partitions:
     def get(self, key: TopicPartitionKey) -> Partition | None:
         """Return the partition that now has this topic and number."""
         return self._current.get(key)
+
+    def client_start(self, key: TopicPartitionKey, offset: int) -> tuple[int, int]:
+        """Return the offset at which the client begins to read a partition from `offset`, and the epoch before it, or NO_EPOCH."""
+        partition = self._current[key]
+        before = partition.read_before
+        is_compared = before is not None and before.last == offset - 1
+        return offset - is_compared, partition.epoch_before(offset)
 
     def of_lane(self, lane: str) -> Partition | None:
         """Return the partition of a lane, also one that a newer partition has replaced."""

@@ -25,6 +25,7 @@ from headrace.sources.kafka.description import Description, Listener
 from headrace.sources.kafka.group.assignment import Assignment, Membership, recreated
 from headrace.sources.kafka.group.shard_partitions import ShardPartitions
 from headrace.sources.kafka.group.stall_detector import StallDetector
+from headrace.sources.kafka.group.truncation import truncated, truncation
 from headrace.sources.kafka.message import KafkaMessage, open_decoder, raw_event
 from headrace.sources.kafka.partitions import Partition, Partitions, TopicPartitionKey
 from headrace.sources.kafka.settings import uses_new_protocol
@@ -40,7 +41,6 @@ IDLE_TICK_SECONDS: Final = 0.05
 PAUSE_AFTER_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 0.5
 TOPIC_CHECK_SECONDS: Final = 10.0
-CLOSE_COMMIT_SECONDS: Final = 3.0
 FETCH_MESSAGES: Final = 500
 ENDED: Final = "The reading of Kafka has ended."
 WAITS: Final = "The first shard has not committed yet where the reading of the group begins."
@@ -190,7 +190,7 @@ class KafkaReader(threading.Thread):
         self._wake.clear()
 
     def _set_paused(self, paused: bool) -> None:
-        partitions = [self._topic_partition(partition) for partition in self.partitions.assigned]
+        partitions = [self._client.library.TopicPartition(*partition.key) for partition in self.partitions.assigned]
         (self._client.consumer.pause if paused else self._client.consumer.resume)(partitions)
         self._is_paused = paused
 
@@ -224,7 +224,12 @@ class KafkaReader(threading.Thread):
             if key is None or number != key.number or topic != key.topic:
                 key = TopicPartitionKey(topic, number)
                 partition = self.partitions.get(key)
-            if partition is None or not partition.is_assigned or not partition.deliver(offset):
+            if partition is None or not partition.is_assigned:
+                continue
+            epoch = message.leader_epoch()
+            if not partition.deliver(offset, epoch):
+                if partition.is_truncated(offset, epoch):
+                    self._fail(truncated(partition.lane, partition.key, "was truncated", offset))
                 continue
             event = raw_event(message, self._decode, partition, offset)
             size += len(event.data)
@@ -243,6 +248,8 @@ class KafkaReader(threading.Thread):
             if partition is not None and partition.is_assigned:
                 partition.reached_end(message.offset())
                 self._commits.check_soon()
+        elif partition is not None and (cut := truncation(error, partition)) is not None:
+            self._fail(cut)
         elif name == "_AUTO_OFFSET_RESET":
             if partition is not None:
                 partition.unread_from = partition.delivered + 1
@@ -286,7 +293,8 @@ class KafkaReader(threading.Thread):
         except Exception as error:
             self._fail(described_exception("The assigned partitions cannot be read", error))
             offsets = {}
-        targets = [self._client.library.TopicPartition(*key, offset) for key, offset in offsets.items()]
+        starts = [(key, *self.partitions.client_start(key, offset)) for key, offset in offsets.items()]
+        targets = [self._client.library.TopicPartition(*key, offset, leader_epoch=epoch) for key, offset, epoch in starts]
         if uses_new_protocol(self._description.consumer):
             consumer.incremental_assign(targets)
         else:
@@ -379,7 +387,7 @@ class KafkaReader(threading.Thread):
             if hasattr(self, "_client"):
                 if self.failure is None:
                     self._commits.commit_requests(self._client)
-                    self._finish_commit()
+                    self._commits.finish(self._client, COMMIT_TICK_SECONDS)
                 self._client.close()
         except Exception as error:
             log.warning("consumer of Kafka not closed", error=str(error))
@@ -388,12 +396,3 @@ class KafkaReader(threading.Thread):
                 self._registry.close()
             self.failure = self.failure or StreamError(ENDED)
             self._commits.reject_requests(self.failure)
-
-    def _finish_commit(self) -> None:
-        """Wait until no commit is in flight. Messages that arrive meanwhile are dropped."""
-        until = time.monotonic() + CLOSE_COMMIT_SECONDS
-        while self._commits.is_in_flight and time.monotonic() < until:
-            self._client.consumer.poll(COMMIT_TICK_SECONDS)
-
-    def _topic_partition(self, partition: Partition) -> Any:
-        return self._client.library.TopicPartition(partition.key.topic, partition.key.number)

@@ -47,7 +47,7 @@ def _preview(upstream: Kafka, connection: Connection, target: SeekTarget) -> Seq
         points = {key: named[lane] for key, lane in lanes.items() if lane in named}
         ranges = client.ranges(keys)
         positions = _positions(client, points, ranges)
-        is_new = all(offset < 0 for offset, _ in client.committed(keys).values())
+        is_new = all(committed.offset < 0 for committed in client.committed(keys).values())
     finally:
         client.close()
     streams = {key: stream_name(part.stream_key()) for part in upstream.split() for key in in_shard(keys, part.description().shard)}

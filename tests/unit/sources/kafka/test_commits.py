@@ -22,8 +22,8 @@ class Client:
         self.library = SimpleNamespace(TopicPartition=self._row, KafkaException=KeyError)
 
     @staticmethod
-    def _row(topic: str, partition: int, offset: int, metadata: str) -> SimpleNamespace:
-        return SimpleNamespace(topic=topic, partition=partition, offset=offset, metadata=metadata, error=None)
+    def _row(topic: str, partition: int, offset: int, metadata: str, leader_epoch: int) -> SimpleNamespace:
+        return SimpleNamespace(topic=topic, partition=partition, offset=offset, metadata=metadata, leader_epoch=leader_epoch, error=None)
 
 
 class Scene:

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 import structlog
 
 from headrace.core.values.shards import WHOLE, Shard
-from headrace.errors import StreamError, UpstreamError
+from headrace.errors import StreamError
 from headrace.sources.blocking_seek import BlockingSeek
 from headrace.sources.kafka.broker_errors import described, described_exception
 from headrace.sources.kafka.client import KafkaClient, OffsetRange
 from headrace.sources.kafka.commits import CommitNote
-from headrace.sources.kafka.partitions import NO_OFFSET, Partition, Partitions, TopicPartitionKey, lane_name
+from headrace.sources.kafka.group.truncation import truncated
+from headrace.sources.kafka.partitions import NO_EPOCH, NO_OFFSET, Partition, Partitions, TopicPartitionKey, lane_name
 from headrace.sources.kafka.start import Start
 from headrace.triggers.stream_log import LaneMove, LogMark
 
@@ -28,6 +29,19 @@ NO_OFFSETS: Final = (
     "The group has no committed offsets, and was read before: they were deleted, or have expired. Its partitions are read again from their "
     "first messages. Events that are stored are recognised."
 )
+
+
+class Commit(NamedTuple):
+    """A committed offset, or a negative number, the epoch beside it, and the note."""
+
+    offset: int
+    epoch: int
+    note: CommitNote
+
+    def own(self, birthmark: str | None) -> tuple[int, int]:
+        """Return the offset and the epoch, without those of an earlier topic of this name."""
+        is_foreign = birthmark is not None and self.note.topic is not None and self.note.topic != birthmark
+        return (NO_OFFSET, NO_EPOCH) if self.offset < 0 or is_foreign else (self.offset, self.epoch)
 
 
 class Membership(NamedTuple):
@@ -46,7 +60,8 @@ class Assignment:
     their first messages.
 
     A partition that ends before its committed offset was cut by its broker. Its next messages have the offsets of lost ones, so a member
-    refuses it. It notes that beside the committed offset, because the partition may have grown past it at the next opening.
+    refuses it. It notes that beside the committed offset, because the partition may have grown past it at the next opening. If it has
+    grown before, the epoch that is committed beside the offset shows it.
 
     A planned seek is carried out by the member of the group to which a partition is assigned, before it reads the partition: the group
     fences all earlier readers then. What a member has read before, it does not read again, so that it moves no partition that it knows.
@@ -86,13 +101,13 @@ class Assignment:
         for key in keys:
             known, birthmark = self._partitions.get(key), birthmarks[key.topic]
             if known is not None and known.birthmark == birthmark:
-                offsets[key] = known.assign(_own_offset(commits[key], birthmark))
+                offsets[key] = known.assign(*commits[key].own(birthmark))
             else:
                 unknown.append(key)
         for partition in self._added(unknown, birthmarks, commits):
             self._partitions.add(partition)
             offsets[partition.key] = partition.delivered + 1
-        self.notes = [note for _, note in commits.values()]
+        self.notes = [commit.note for commit in commits.values()]
         return offsets
 
     def begin_group(self, keys: Sequence[TopicPartitionKey]) -> bool:
@@ -104,7 +119,7 @@ class Assignment:
             StreamError: The brokers do not answer, or do not take the offsets.
         """
         is_decided = self._start == "earliest" or not keys or any(True for _ in self._partitions)
-        if is_decided or any(offset >= 0 for offset, _ in self._client.committed(keys).values()):
+        if is_decided or any(commit.offset >= 0 for commit in self._client.committed(keys).values()):
             return True
         if self._shard.number > 0:
             return False
@@ -118,7 +133,7 @@ class Assignment:
         seek: BlockingSeek,
         keys: Sequence[TopicPartitionKey],
         birthmarks: Mapping[str, str | None],
-        commits: Mapping[TopicPartitionKey, tuple[int, CommitNote]],
+        commits: Mapping[TopicPartitionKey, Commit],
     ) -> bool:
         """Carry out the seek for those of the partitions that this reader does not know yet. Return whether an offset has changed."""
         lanes = {lane_name(key, birthmarks[key.topic]): key for key in keys if self._partitions.get(key) is None}
@@ -126,18 +141,19 @@ class Assignment:
         if not due:
             return False
         ranges = self._client.ranges(list(due.values()))
-        own = {lane: _own_offset(commits[key], birthmarks[key.topic]) for lane, key in due.items()}
+        own = {lane: commits[key].own(birthmarks[key.topic])[0] for lane, key in due.items()}
         moves = {lane: LaneMove(own[lane] if own[lane] >= 0 else None, _within(seek.lanes[lane], ranges[key])) for lane, key in due.items()}
         positions = seek.begin(moves)
         if not positions:
             return False
-        self._commit({due[lane]: (offset, commits[due[lane]][1].mark) for lane, offset in positions.items()}, birthmarks)
+        self._commit({due[lane]: (offset, commits[due[lane]].note.mark) for lane, offset in positions.items()}, birthmarks)
         seek.finish(positions)
         log.info("positions of Kafka moved", lanes=len(positions))
         return True
 
-    def _commits(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, CommitNote]]:
-        return {key: (offset, CommitNote.parse(text)) for key, (offset, text) in self._client.committed(keys).items()}
+    def _commits(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, Commit]:
+        rows = self._client.committed(keys)
+        return {key: Commit(row.offset, row.epoch, CommitNote.parse(row.note)) for key, row in rows.items()}
 
     def _commit(
         self,
@@ -160,28 +176,30 @@ class Assignment:
         self,
         keys: Sequence[TopicPartitionKey],
         birthmarks: Mapping[str, str | None],
-        commits: Mapping[TopicPartitionKey, tuple[int, CommitNote]],
+        commits: Mapping[TopicPartitionKey, Commit],
     ) -> list[Partition]:
         if not keys:
             return []
         ranges = self._client.ranges(keys)
-        own = {key: _own_offset(commits[key], birthmarks[key.topic]) for key in keys}
+        own = {key: commits[key].own(birthmarks[key.topic]) for key in keys}
         is_whole, is_new = self._shard == WHOLE, not any(True for _ in self._partitions)
-        is_first = is_whole and is_new and all(offset < 0 for offset, _ in commits.values())
+        is_first = is_whole and is_new and all(commit.offset < 0 for commit in commits.values())
         starts = self._first_starts(keys, ranges) if is_first else {key: ranges[key].low for key in keys}
         if self._member is not None:
-            self._check_ends(ranges, birthmarks, {key: (own[key], commits[key][1]) for key in keys if own[key] >= 0})
+            self._check_ends(ranges, birthmarks, {key: (own[key][0], commits[key].note) for key in keys if own[key][0] >= 0})
         partitions = []
         for key in keys:
-            committed, (low, high) = own[key], ranges[key]
+            (committed, epoch), (low, high) = own[key], ranges[key]
             begin = starts[key] if committed < 0 else min(max(committed, low), high)
             partition = Partition(key, birthmarks[key.topic], begin, committed)
-            partition.end = high
+            partition.end, partition.committed_epoch = high, epoch
             if 0 <= committed < low:
                 partition.lost_before = low
                 self._report(partition, committed, low - 1, "The broker deleted them before they were read: the retention is too short.")
             elif committed > high:
                 self._report(partition, high, committed - 1, "They were read, and the broker has lost them.")
+            if self._member is not None:
+                partition.compare(low)
             partitions.append(partition)
         return partitions
 
@@ -201,13 +219,7 @@ class Assignment:
             verb = "ends" if key in cut else "ended"
             ends = f"{verb} at offset {end - 1}" if end else ("is empty" if key in cut else "was empty")
             log.error("messages lost at the broker", lane=lane, first=end, last=last)
-            raise UpstreamError(
-                f"Messages may be lost: partition {lane} {ends}, and was read up to {last}. The broker has lost its end. "
-                "New messages have the offsets of lost ones.",
-                hint="Give the upstream another group, with a start such as "
-                f"{{{key.topic!r}: {{{key.number}: {end}}}}}: it is another stream then. If its events have ids of their own, "
-                f"a seek of lane {key.topic}/{key.number} to offset {end} keeps the group.",
-            )
+            raise truncated(lane, key, ends, last, end)
 
     def _report(self, partition: Partition, first: int, last: int, reason: str) -> None:
         log.error("messages lost at the broker", lane=partition.lane, first=first, last=last, reason=reason)
@@ -249,10 +261,3 @@ def recreated(partitions: Collection[Partition], birthmarks: Mapping[str, str | 
 
 def _within(offset: int, range: OffsetRange) -> int:
     return min(max(offset, range.low), range.high)
-
-
-def _own_offset(commit: tuple[int, CommitNote], birthmark: str | None) -> int:
-    """Return the committed offset, or NO_OFFSET if there is none or if it is one of an earlier topic of this name."""
-    offset, note = commit
-    is_foreign = birthmark is not None and note.topic is not None and note.topic != birthmark
-    return NO_OFFSET if offset < 0 or is_foreign else offset

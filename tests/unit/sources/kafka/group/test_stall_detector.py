@@ -57,7 +57,7 @@ def test_a_partition_is_not_silent_while_messages_arrive_or_its_end_is_read_or_u
     client, partition = Client(), Partition(KEY, None, 0, NO_OFFSET)
     detector = make(client, partition)
     assert find(detector, 0, SILENT_SECONDS) is None
-    assert partition.deliver(0)
+    assert partition.deliver(0, 0)
     assert find(detector, SILENT_SECONDS, 2 * SILENT_SECONDS) is None
     partition.reached_end(10)
     assert find(detector, 2 * SILENT_SECONDS, 5 * SILENT_SECONDS) is None
