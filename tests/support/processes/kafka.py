@@ -16,6 +16,9 @@ from support.processes.broker_server import SECONDS, BrokerServer, java, require
 
 INSTALLED = {"kafka": "kafka-4.3.1/jars", "kfake": "kfake/kfake"}
 
+ATTEMPT_SECONDS = 5.0
+STARTING = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_TIMED_OUT"})
+
 Kind = Literal["kafka", "kfake"]
 
 
@@ -107,9 +110,10 @@ class KafkaServer(BrokerServer):
         until = time.monotonic() + SECONDS
         while True:
             try:
-                return int(self.admin.list_consumer_group_offsets([request])[group].result(SECONDS).topic_partitions[0].offset)
-            except library.KafkaException as error:  # the coordinator of the group has begun to load it
-                if error.args[0].name() != "COORDINATOR_LOAD_IN_PROGRESS" or time.monotonic() > until:
+                future = self.admin.list_consumer_group_offsets([request], request_timeout=ATTEMPT_SECONDS)[group]
+                return int(future.result(SECONDS).topic_partitions[0].offset)
+            except library.KafkaException as error:  # the server creates the topic of the offsets, or loads the group
+                if error.args[0].name() not in STARTING or time.monotonic() > until:
                     raise
                 time.sleep(0.1)
 
