@@ -29,8 +29,8 @@ test: setup-dev check ## set up, then run the checks and the quick tests, WORKER
 test-rest: setup-dev ## run the tests that `make test` omits, but those on brokers: acceptance, chaos, clusters, browsers
 	@$(PYTEST) -m "not $(QUICK) and not brokers and not exhaustive"
 
-test-pythons: setup-dev ## run the unit tests on the other versions of Python
-	@$(BIN)/python scripts/test_pythons.py 3.12 3.13
+test-pythons: setup-dev ## run the unit tests on the newest version of Python
+	@$(BIN)/python scripts/test_pythons.py 3.13
 
 setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup
@@ -54,8 +54,9 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 test-brokers: setup-brokers ## install what is missing, then run the tests on real brokers, BROKER_WORKERS (6) at a time, because most wait
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) --no-loadscope-reorder -m "brokers and not exhaustive"
 
-test-exhaustive: setup-brokers ## run what `make test-all` omits: repetitions on other servers, storage and combinations, and the contract and integration tests on the newest Python
+test-exhaustive: setup-brokers ## run what `make test-all` omits: repetitions on other servers, storage and combinations, the unit tests on Python 3.12, and the contract and integration tests on 3.13
 	@HEADRACE_REQUIRE_BROKERS=1 $(PYTEST) -n $(BROKER_WORKERS) -m exhaustive
+	@$(BIN)/python scripts/test_pythons.py 3.12
 	@$(BIN)/python scripts/test_pythons.py --whole 3.13
 
 # Other tests wait a part of the time, in which those on other Pythons compute, and the brokers are installed. The low priority leaves the
