@@ -238,6 +238,7 @@ class Deployment:
 
     def _start(self, name: str, more: Mapping[str, str], *arguments: str) -> Process:
         environment, log = {**self._environment, LIFELINE: "stdin", **more}, self.folder / f"{name}.log"
+        log.touch()  # a fork opens it once it has been forked, and a test may read it before
         popen: subprocess.Popen[bytes] | ForkedProcess
         if arguments[0] in FORKED and environment.keys().isdisjoint(INTERPRETER_VARIABLES - os.environ.keys()):
             popen = forked.start(arguments, stdin=lifeline(), output=log, environment=environment, folder=self.folder)
