@@ -59,9 +59,10 @@ def set_up(purpose: str) -> None:
     marker = VENV / ".headrace-set-up"
     if not (marker.is_file() and marker.read_text() in stamps):
         make_environment(locks)
+        if purpose == "dev":
+            archive_spark()
         marker.write_text(stamps[0])
     if purpose == "dev":
-        archive_spark()
         set_up_debian("chromium", "Debian's Chromium", "browser test", there=shutil.which("chromium") is not None)
         set_up_debian("postgresql", "Debian's PostgreSQL", "tests over PostgreSQL", there=has_postgres())
         set_up_debian("libfaketime", "Debian's libfaketime", "wrong clocks of chaos", there=any(Path("/usr/lib").glob("*/faketime")))
@@ -83,9 +84,7 @@ def make_environment(locks: list[Path]) -> None:
 
 
 def archive_spark() -> None:
-    """Archive the classes of Spark, if no archive is there. Tests run without it too, and take longer."""
-    if any(ARCHIVES.glob("spark-*.jsa")):
-        return
+    """Archive the classes of Spark. Tests run without the archive too, and take longer."""
     say("Archiving the classes of Spark, so that its sessions start in half the time (a minute) …")
     try:
         subprocess.run([str(VENV / "bin" / "headrace"), "prepare-spark"], check=True, timeout=900)

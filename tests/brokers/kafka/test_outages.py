@@ -71,11 +71,11 @@ async def test_a_cluster_that_does_not_answer_is_named(topic: KafkaTopic, monkey
     assert raised.value.hint is not None
 
 
-def committed(topic: KafkaTopic, offset: int) -> bool:
+def has_committed(topic: KafkaTopic, offset: int) -> bool:
     return topic.committed() == offset
 
 
-def send_and_lose(topic: KafkaTopic) -> int:
+def send_in_two_parts(topic: KafkaTopic) -> int:
     """Send 100 messages, and return the size of the log after the first 50 of them."""
     topic.send(numbers(0, 50))
     size = topic.server.log_size(topic.name)
@@ -85,7 +85,7 @@ def send_and_lose(topic: KafkaTopic) -> int:
 
 async def test_a_partition_that_was_truncated_and_has_grown_is_refused_when_it_is_opened(topic: KafkaTopic) -> None:
     """The new messages have offsets that are committed: without the epoch of the leader, they would be skipped in silence."""
-    size = await asyncio.to_thread(send_and_lose, topic)
+    size = await asyncio.to_thread(send_in_two_parts, topic)
     async with reading(topic.producer()) as stream:
         await stream.advance(await stream.take(100))
     await asyncio.to_thread(topic.server.lose_end, topic.name, size)
@@ -101,7 +101,7 @@ async def test_a_partition_that_was_truncated_and_has_grown_is_refused_when_it_i
 
 
 async def test_a_partition_that_is_truncated_while_it_is_read_ends_the_stream(topic: KafkaTopic) -> None:
-    size = await asyncio.to_thread(send_and_lose, topic)
+    size = await asyncio.to_thread(send_in_two_parts, topic)
     async with reading(topic.producer()) as stream:
         items = await stream.take(100)
         await stream.advance(items[:60])
@@ -127,6 +127,6 @@ async def test_the_markers_of_transactions_of_other_leaders_are_no_truncation(to
             items = await stream.take(5)
             assert [raw.data for raw, _ in items] == numbers(first + 5, first + 10)
             await stream.advance(items)
-            await until_in_thread(partial(committed, topic, 11 * (number + 1)))
+            await until_in_thread(partial(has_committed, topic, 11 * (number + 1)))
         await asyncio.to_thread(topic.server.kill)
         await asyncio.to_thread(topic.server.start)

@@ -129,7 +129,7 @@ def demo(
 def prepare_spark() -> None:
     """Make Spark start in half the time: archive its classes in this Python environment. It takes about a minute.
 
-    Run it once after an installation or an update of Headrace, PySpark or Java. The archive has about 180 MB.
+    Run it once after an installation or an update of Headrace, PySpark or Java. The archive has about 190 MB.
     """
     from headrace.pipeline.spark.class_archive_writer import create_class_archive  # here, since it loads PySpark
 
