@@ -230,7 +230,7 @@ class KafkaReader(threading.Thread):
             if not partition.deliver(offset, epoch):
                 if partition.is_truncated(offset, epoch):
                     self._fail(truncated(partition.lane, partition.key, "was truncated", offset))
-                    return  # the messages after it are not those that follow what was read
+                    return  # later messages have the offsets of lost ones
                 continue
             event = raw_event(message, self._decode, partition, offset)
             size += len(event.data)
