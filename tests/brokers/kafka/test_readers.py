@@ -40,6 +40,25 @@ async def test_an_idle_reader_that_was_fenced_ends(topic: KafkaTopic) -> None:
                 await first.take(1)
 
 
+async def test_a_reader_that_is_fenced_when_its_session_has_ended_joins_again(topic: KafkaTopic) -> None:
+    """The client may fence itself then, in a window of milliseconds. Here, a second reader does it at the right time."""
+    topic.send(numbers(0, 10))
+    producer = topic.producer()
+    async with reading(producer) as first:
+        items = await first.take(10)
+        assert producer._reader is not None
+        producer._reader._has_lost_session = True
+        async with reading(topic.producer()) as second:
+            await second.take(10)
+            with pytest.raises(UpstreamFenced):
+                await second.take(1)
+        topic.send(numbers(10, 20))
+        later = await first.take(10)
+        assert [raw.data for raw, _ in later] == numbers(10, 20)
+        await advance_until_done(first, [*items, *later])
+        assert topic.committed() == 20
+
+
 async def test_a_partition_that_another_member_took_is_not_committed(make_topic: MakeTopic) -> None:
     """A program reads with the same group: the reader keeps its other partition, and goes on with it."""
     topic = make_topic(partitions=2)

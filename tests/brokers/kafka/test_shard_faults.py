@@ -129,7 +129,7 @@ async def test_a_reader_that_gets_room_during_a_rebalance_reads_on(topic: KafkaT
         items = [await anext(stuck)]
         reader = first._reader
         assert reader is not None
-        await until(lambda: reader._is_paused)
+        await until(lambda: reader._pause.is_active)
         async with reading(second) as other:
             await other.advance(await other.take(3_000))
             items += [await anext(stuck) for _ in range(2_999)]

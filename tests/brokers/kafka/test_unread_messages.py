@@ -24,7 +24,7 @@ async def test_unread_messages_are_counted_while_the_stream_takes_none(topic: Ka
         async with aclosing(cast(AsyncGenerator[Any, None], producer.open_stream())) as stream:
             await anext(stream)
             await until(lambda: producer.get_unread() == 2 * MAX_BUFFERED_MESSAGES - 1)
-            await until(lambda: producer._reader is not None and producer._reader._is_paused)
+            await until(lambda: producer._reader is not None and producer._reader._pause.is_active)
             await asyncio.to_thread(topic.send, [b"1"] * 700)
             await until(lambda: producer.get_unread() == 2 * MAX_BUFFERED_MESSAGES + 699)
             for _ in range(2 * MAX_BUFFERED_MESSAGES + 699):

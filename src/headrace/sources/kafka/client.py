@@ -103,14 +103,18 @@ class KafkaClient:
         self._admin: Any = None
         self._reads_committed = settings.get("isolation.level") != "read_uncommitted"
         self._ends: dict[bool, Mapping[Any, Any]] = {}
+        callbacks = {"error_cb": self._note_error} | ({} if on_commit is None else {"on_commit": on_commit})
+        self._settings = dict(settings) | callbacks | {"logger": logger}
         try:
             self._admin = self.library.admin.AdminClient(dict(connect_settings) | {"logger": logger, "error_cb": self._note_error})
-            is_set = uses_new_protocol(settings) or ASSIGNOR in settings
-            assignor = {} if is_set else {ASSIGNOR: self._assignor(str(settings["group.id"]))}
-            callbacks = {"error_cb": self._note_error} | ({} if on_commit is None else {"on_commit": on_commit})
-            self.consumer: Any = self.library.Consumer(dict(settings) | assignor | callbacks | {"logger": logger})
+            self.consumer: Any = self._new_consumer()
         except self.library.KafkaException as error:
             raise described_exception("The connection cannot be used", error) from None
+
+    def _new_consumer(self) -> Any:
+        is_set = uses_new_protocol(self._settings) or ASSIGNOR in self._settings
+        assignor = {} if is_set else {ASSIGNOR: self._assignor(str(self._settings["group.id"]))}
+        return self.library.Consumer(self._settings | assignor)
 
     def _assignor(self, group: str) -> str:
         """Return the assignors to offer: first the one that the group does not use now.
@@ -246,6 +250,16 @@ class KafkaClient:
             self._admin.list_offsets(requests, isolation_level=level, request_timeout=REQUEST_SECONDS) if requests else {}
         )
         return arrived
+
+    def replace_consumer(self) -> None:
+        """Close the consumer, and create another. The client cannot use a consumer after a fatal error.
+
+        Raises:
+            StreamError: The brokers do not answer.
+        """
+        consumer, self.consumer = self.consumer, None
+        consumer.close()
+        self.consumer = self._new_consumer()
 
     def close(self) -> None:
         """Close the consumer. A static member stays in its group, so that the next reader replaces it at once."""

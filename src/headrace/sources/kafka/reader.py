@@ -23,6 +23,7 @@ from headrace.sources.kafka.client import KafkaClient
 from headrace.sources.kafka.commits import CommitRequest, Commits
 from headrace.sources.kafka.description import Description, Listener
 from headrace.sources.kafka.group.assignment import Assignment, Membership, recreated
+from headrace.sources.kafka.group.pause import Pause
 from headrace.sources.kafka.group.shard_partitions import ShardPartitions
 from headrace.sources.kafka.group.stall_detector import StallDetector
 from headrace.sources.kafka.group.truncation import truncated, truncation
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 COMMIT_TICK_SECONDS: Final = 0.001
 BUSY_TICK_SECONDS: Final = 0.004
 IDLE_TICK_SECONDS: Final = 0.05
-PAUSE_AFTER_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 0.5
 TOPIC_CHECK_SECONDS: Final = 10.0
 FETCH_MESSAGES: Final = 500
@@ -63,8 +63,8 @@ class KafkaReader(threading.Thread):
         self._commits = Commits(self.partitions, self._committed)
         self._buffer = Buffer()
         self._look_at = self._check_topics_at = 0.0
-        self._full_since: float | None = None
-        self._is_paused = False
+        self._pause = Pause(self.partitions)
+        self._has_lost_session = self._is_fenced_by_itself = False
         self._decode = DECODERS["json"]
         self._registry: SchemaRegistry | None = None
         self._client: KafkaClient
@@ -150,15 +150,15 @@ class KafkaReader(threading.Thread):
             self._wake.wait(IDLE_TICK_SECONDS)
             self._wake.clear()
             return
+        if self._is_fenced_by_itself:
+            self._replace_consumer()
         if self._commits.are_due:
             self._commits.commit_requests(self._client)
         self._commits.check(time.monotonic())
         if not (self._reads and self._buffer.has_room):
             self._wait_for_room()
             return
-        self._full_since = None
-        if self._is_paused:
-            self._set_paused(False)
+        self._pause.end(self._client)
         self._wake.clear()
         if self._commits.are_due:
             return
@@ -168,6 +168,13 @@ class KafkaReader(threading.Thread):
             self._receive([first, *consumer.consume(FETCH_MESSAGES, 0)])
         self._keep_up()
 
+    def _replace_consumer(self) -> None:
+        """Join the group with another consumer. Its assignment continues each lane, as that of the same consumer would."""
+        log.warning("consumer of Kafka replaced", group=self._description.consumer["group.id"])
+        self._has_lost_session = self._is_fenced_by_itself = False
+        self._client.replace_consumer()
+        self._subscribe()
+
     def _tick(self) -> float:
         if self._commits.is_in_flight:
             return COMMIT_TICK_SECONDS  # its answer does not end a poll
@@ -175,12 +182,9 @@ class KafkaReader(threading.Thread):
         return BUSY_TICK_SECONDS if is_busy else IDLE_TICK_SECONDS
 
     def _wait_for_room(self) -> None:
-        now = time.monotonic()
         self._stalls.pause()
-        self._full_since = now if self._full_since is None else self._full_since
-        if not self._is_paused and (now - self._full_since > PAUSE_AFTER_SECONDS or not self._reads):
-            self._set_paused(True)
-        if self._is_paused or self._commits.is_in_flight:
+        self._pause.begin_if_due(self._client, time.monotonic(), immediately=not self._reads)
+        if self._pause.is_active or self._commits.is_in_flight:
             # A message that was fetched before may still arrive: it is delivered beyond the limit.
             first = self._client.consumer.poll(0)
             if first is not None:
@@ -189,17 +193,12 @@ class KafkaReader(threading.Thread):
         self._wake.wait(COMMIT_TICK_SECONDS if self._commits.is_in_flight else IDLE_TICK_SECONDS)
         self._wake.clear()
 
-    def _set_paused(self, paused: bool) -> None:
-        partitions = [self._client.library.TopicPartition(*partition.key) for partition in self.partitions.assigned]
-        (self._client.consumer.pause if paused else self._client.consumer.resume)(partitions)
-        self._is_paused = paused
-
     def _keep_up(self) -> None:
         """Do what is due from time to time: look at the ends, check the topics, commit what needs no answer."""
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
-            arrived = self._client.arrived_ends([one.key for one in self.partitions.assigned]) if self._is_paused else {}
+            arrived = self._client.arrived_ends([one.key for one in self.partitions.assigned]) if self._pause.is_active else {}
             for partition in self.partitions.assigned:
                 partition.end = max(partition.end, arrived.get(partition.key, 0), self._client.known_end(partition.key) or 0)
             self._check_stalls(now)
@@ -278,9 +277,8 @@ class KafkaReader(threading.Thread):
         """End the stream once all that was read of an overtaken lane is answered. It reports the gap when it opens again."""
         for partition in self.partitions.assigned:
             if partition.unread_from is not None and partition.is_drained:
-                self._fail(
-                    StreamError(f"The retention of the broker has overtaken lane {partition.lane} at message {partition.unread_from}.")
-                )
+                unread = f"lane {partition.lane} at message {partition.unread_from}"
+                self._fail(StreamError(f"The retention of the broker has overtaken {unread}."))
 
     # Rebalances. The client calls these from within `poll`.
 
@@ -300,8 +298,8 @@ class KafkaReader(threading.Thread):
             consumer.incremental_assign(targets)
         else:
             consumer.assign(targets)
-        # The client keeps a pause over assignments. The reader may have resumed while nothing was assigned.
-        (consumer.pause if self._is_paused else consumer.resume)(targets)
+        self._pause.apply(consumer, targets)
+        self._has_lost_session = False
         self._commits.rebalance(begins=False)
         self._stalls.joined()
         if self.failure is None:
@@ -319,6 +317,7 @@ class KafkaReader(threading.Thread):
     def _on_lost(self, consumer: Any, lost: Sequence[Any]) -> None:
         """Fence the partitions. Another reader may have them already, so that nothing is committed."""
         del consumer
+        self._has_lost_session = True
         self._fence(lost)
         log.warning("partitions of Kafka lost", partitions=len(lost))
 
@@ -349,12 +348,10 @@ class KafkaReader(threading.Thread):
     def _check_stalls(self, now: float) -> None:
         """End the stream if the consumer is silent."""
         try:
-            error = self._stalls.check(now)
-        except HeadraceError as failure:
-            self.problems["brokers"] = str(failure)
-        else:
-            if error is not None:
-                self._fail(error)
+            if (stalled := self._stalls.check(now)) is not None:
+                self._fail(stalled)
+        except HeadraceError as error:
+            self.problems["brokers"] = str(error)
 
     def _check_shard(self) -> None:
         """Join the group again if the partitions of the shard are others now."""
@@ -372,7 +369,10 @@ class KafkaReader(threading.Thread):
             self.problems.pop("start", None)
 
     def _fail(self, error: HeadraceError) -> None:
-        if self.failure is None:
+        if isinstance(error, UpstreamFenced) and self._has_lost_session:
+            # The client drops its member id when its session ends. If it sends a heartbeat then, the broker takes it for another consumer.
+            self._is_fenced_by_itself = True
+        elif self.failure is None:
             self.failure = error
             self._listener.end(error)
 
