@@ -4,16 +4,20 @@ source "$(dirname "$0")/common.sh"
 ELASTICMQ_VERSION=${ELASTICMQ_VERSION:-1.7.1}
 
 setup() {
-  [ -d "$(install_folder "elasticmq-$ELASTICMQ_VERSION")/jars" ] && return
+  local installed; installed=$(install_folder "elasticmq-$ELASTICMQ_VERSION")
   need_program java "Install Java 17 or newer."
-  need_program mvn "Install Maven."
-  maven_jars "$(install_folder "elasticmq-$ELASTICMQ_VERSION")" "org.elasticmq:elasticmq-server_3:$ELASTICMQ_VERSION"
+  if [ ! -d "$installed/jars" ]; then
+    need_program mvn "Install Maven."
+    maven_jars "$installed" "org.elasticmq:elasticmq-server_3:$ELASTICMQ_VERSION"
+  fi
+  archive_classes elasticmq "$installed"
 }
 
 start() {
-  local port folder
+  local port folder installed
+  installed=$(install_folder "elasticmq-$ELASTICMQ_VERSION")
   need_program "${JAVA:-java}" "Install Java 17 or newer."
-  [ -d "$(install_folder "elasticmq-$ELASTICMQ_VERSION")/jars" ] ||
+  [ -d "$installed/jars" ] ||
     { echo "error: ElasticMQ $ELASTICMQ_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
   folder=$(data_folder elasticmq); port=$(choose_port "$folder" "${1:-}")
   # Relaxed limits allow messages of 1 MiB, as Amazon SQS does. Without WRITE_DELAY=0, kill -9 loses what was stored in the last half second.
@@ -25,8 +29,8 @@ rest-stats { enabled = false }
 messages-storage { enabled = true, driver-class = "org.h2.Driver", uri = "jdbc:h2:$folder/messages;WRITE_DELAY=0", username = "sa", password = "" }
 queues-storage { enabled = true, path = "$folder/queues.conf" }
 C
-  start_process elasticmq "${JAVA:-java}" -Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \
-    -Dconfig.file="$folder/elasticmq.conf" -cp "$(install_folder "elasticmq-$ELASTICMQ_VERSION")/jars/*" org.elasticmq.server.Main
+  java_command "$installed"
+  start_process elasticmq "${JAVA_COMMAND[@]}" -Dconfig.file="$folder/elasticmq.conf" -cp "$installed/jars/*" org.elasticmq.server.Main
   wait_for_port "$port" "$(process_id elasticmq)" 60
   echo "127.0.0.1:$port"
 }

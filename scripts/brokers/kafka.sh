@@ -11,22 +11,29 @@ KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
 SLF4J_VERSION=1.7.36 # without a backend for its log, Kafka does not report why it failed to start
 
 setup() {
-  [ -d "$(install_folder "kafka-$KAFKA_VERSION")/jars" ] && return
+  local installed; installed=$(install_folder "kafka-$KAFKA_VERSION")
   need_program java "Install Java 17 or newer."
-  need_program mvn "Install Maven."
-  maven_jars "$(install_folder "kafka-$KAFKA_VERSION")" "org.apache.kafka:kafka_2.13:$KAFKA_VERSION" "org.slf4j:slf4j-simple:$SLF4J_VERSION"
+  if [ ! -d "$installed/jars" ]; then
+    need_program mvn "Install Maven."
+    maven_jars "$installed" "org.apache.kafka:kafka_2.13:$KAFKA_VERSION" "org.slf4j:slf4j-simple:$SLF4J_VERSION"
+  fi
+  archive_classes kafka "$installed"
 }
 
-java_kafka() {                                       # java_kafka CLASS ARGUMENT...: replaces this process
-  exec "${JAVA:-java}" -Xms128m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \
-    -Dorg.slf4j.simpleLogger.defaultLogLevel="${KAFKA_LOG:-warn}" -Dorg.slf4j.simpleLogger.showDateTime=true ${KAFKA_JAVA_OPTIONS:-} \
-    -cp "$(install_folder "kafka-$KAFKA_VERSION")/jars/*" "$@"
+format_storage() {                                   # format_storage COMMAND...: keep an empty log, because the tool computes for seconds
+  local installed data; installed=$(install_folder "kafka-$KAFKA_VERSION"); data=$(data_folder kafka)
+  [ -d "$installed/empty" ] && return
+  sed "s|^log.dirs=.*|log.dirs=$data/empty|" "$data/server.properties" >"$data/format.properties"
+  "$@" kafka.tools.StorageTool format -t headraceTestCluster0AA -c "$data/format.properties" >"$data/format.log" 2>&1 ||
+    { cat "$data/format.log" >&2; exit 1; }
+  mv -T "$data/empty" "$installed/empty" 2>/dev/null || true # another start may have been earlier
 }
 
 start() {
-  local port controller folder
+  local port controller folder installed options
+  installed=$(install_folder "kafka-$KAFKA_VERSION")
   need_program "${JAVA:-java}" "Install Java 17 or newer."
-  [ -d "$(install_folder "kafka-$KAFKA_VERSION")/jars" ] || { echo "error: Kafka $KAFKA_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
+  [ -d "$installed/jars" ] || { echo "error: Kafka $KAFKA_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
   folder=$(data_folder kafka); port=$(choose_port "$folder" "${1:-}"); controller=$port
   while [ "$controller" = "$port" ]; do controller=$(free_port); done
   cat >"$folder/server.properties" <<P
@@ -50,6 +57,8 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=4000
 group.min.session.timeout.ms=1000
 group.consumer.min.session.timeout.ms=1000
 group.consumer.session.timeout.ms=6000
@@ -59,13 +68,14 @@ log.retention.check.interval.ms=500
 log.initial.task.delay.ms=100
 P
   if [ -n "${KAFKA_PROPERTIES:-}" ]; then cat "$KAFKA_PROPERTIES" >>"$folder/server.properties"; fi
+  options=(-Dorg.slf4j.simpleLogger.defaultLogLevel="${KAFKA_LOG:-warn}" -Dorg.slf4j.simpleLogger.showDateTime=true)
+  options+=(${KAFKA_JAVA_OPTIONS:-} -cp "$installed/jars/*")
   if [ ! -f "$folder/logs/meta.properties" ]; then
-    (java_kafka kafka.tools.StorageTool format -t "${KAFKA_CLUSTER_ID:-headraceTestCluster0AA}" -c "$folder/server.properties") \
-      >"$folder/format.log" 2>&1 || { cat "$folder/format.log" >&2; exit 1; }
+    format_storage "${JAVA:-java}" "${options[@]}"
+    cp -r "$installed/empty" "$folder/logs"
   fi
-  export -f java_kafka install_folder
-  export HEADRACE_BROKERS KAFKA_VERSION
-  start_process kafka bash -c 'java_kafka kafka.Kafka "$1"' kafka "$folder/server.properties"
+  java_command "$installed"
+  start_process kafka "${JAVA_COMMAND[@]}" "${options[@]}" kafka.Kafka "$folder/server.properties"
   wait_for_port "$port" "$(process_id kafka)" 90
   echo "127.0.0.1:$port"
 }
