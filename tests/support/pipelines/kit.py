@@ -86,9 +86,9 @@ def running_api(folder: Path, port: int = 0, clock: Callable[[], int] | None = N
         store.close()
 
 
-def until(condition: Callable[[], bool], what: str, alive: Callable[[], bool] = lambda: True) -> None:
+def until(condition: Callable[[], bool], what: str, alive: Callable[[], bool] = lambda: True, patience: float = PATIENCE) -> None:
     """Wait for a condition that another thread or process brings about."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not condition():
         assert alive(), f"it ended before: {what}"
         assert time.monotonic() < deadline, f"never happened: {what}"

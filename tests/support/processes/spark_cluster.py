@@ -34,6 +34,8 @@ from support.processes.ports import free_port
 SPARK = Path(pyspark.__file__).parent
 FOR_EXECUTORS = ("pyspark", "py4j", "pyarrow", "numpy*", "pandas*", "pytz", "tzdata", "dateutil", "six.py")
 
+PATIENCE = 240.0
+"""In seconds: a cluster on a busy machine takes minutes to start the first task."""
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 PROJECT = """\
@@ -226,7 +228,7 @@ class Driver:
             assert process.poll() is None, self.log()
             return True
 
-        until(condition, what, alive)
+        until(condition, what, alive, PATIENCE)
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a table, a run after the other."""

@@ -321,7 +321,6 @@ class DeadLetterTargetContract:
             assert await sender.send([copy_of(1), copy_of(2)]) == [None] * 2
         assert {copy.number for copy in await asyncio.to_thread(proxied.target.copies)} == {0, 1, 2}
 
-    @pytest.mark.usefixtures("short_limits")
     async def test_a_cancelled_send_ends_at_once_and_leaves_nothing(self, proxied: ProxiedTarget) -> None:
         async with opened(proxied.target.upstream()) as sender:
             assert await sender.send([copy_of(0)]) == [None]
@@ -337,7 +336,6 @@ class DeadLetterTargetContract:
             assert await sender.send([copy_of(2)]) == [None]
         assert {0, 2} <= {copy.number for copy in await asyncio.to_thread(proxied.target.copies)}
 
-    @pytest.mark.usefixtures("short_limits")
     async def test_a_sender_that_is_cancelled_while_it_connects_leaves_nothing(self, proxied: ProxiedTarget) -> None:
         accepted = proxied.proxy.accepted
         proxied.proxy.silence("to_client")
