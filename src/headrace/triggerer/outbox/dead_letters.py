@@ -17,7 +17,7 @@ from headrace.core.values.text import (
     cut_text,
     storable_id,
 )
-from headrace.triggerer.outbox.outbox import Item
+from headrace.triggerer.outbox.outbox import OutboxItem
 from headrace.wire.base import MAX_BODY_BYTES
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.events import DeadLetterItem, DeadLetterKind, EventItem
@@ -128,8 +128,10 @@ def shortened(dead_letter_item: DeadLetterItem) -> DeadLetterItem:
     )
 
 
-def replacement_for(item: Item, reason: str) -> DeadLetterItem | None:
-    """Return the dead letter to store in origin of an item that the API refused, or None if there is no shorter form."""
+def replacement_for(pending: OutboxItem, reason: str) -> DeadLetterItem | None:
+    """Return the dead letter to store in place of an item that the API refused, or None if there is no shorter form."""
+    item = pending.item
+    kind: DeadLetterKind = "failed" if pending.has_raw else "unserialisable"
     if isinstance(item, EventItem):
         stream = item.stream or item.source
         # Watches with different envelopes may have events with the same id, and each is refused separately.
@@ -145,13 +147,14 @@ def replacement_for(item: Item, reason: str) -> DeadLetterItem | None:
     else:
         return None
     return storable_dead_letter(
-        id=id, kind="failed", reason=reason, stream=stream, lane=item.lane, position=item.position, raw=raw, trigger_ids=triggers
+        id=id, kind=kind, reason=reason, stream=stream, lane=item.lane, position=item.position, raw=raw, trigger_ids=triggers
     )
 
 
-def shortest_replacement(item: Item) -> DeadLetterItem | None:
+def shortest_replacement(pending: OutboxItem) -> DeadLetterItem | None:
     """Return the shortest form that `replacement_for` can return."""
-    replacement = item if isinstance(item, DeadLetterItem) else replacement_for(item, "The api failed to store it.")
+    item = pending.item
+    replacement = item if isinstance(item, DeadLetterItem) else replacement_for(pending, "The api failed to store it.")
     return None if replacement is None else shortened(replacement)
 
 

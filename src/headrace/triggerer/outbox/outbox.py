@@ -44,6 +44,8 @@ class OutboxItem:
     """Time of the first fencing, by the loop's clock."""
     is_replaced: bool = False
     """Whether a dead letter is stored in its place, since the API refused it. `stored` then gets the status of the dead letter."""
+    has_raw: bool = True
+    """Whether the payload of an event is the raw event, which a redrive may repeat, and not what a trigger made of it."""
 
     def settle(self, status: ReceiptStatus) -> None:
         """Report the item's status to the waiting caller."""

@@ -221,7 +221,7 @@ class Uploader:
     def _replace_invalid(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
         """Return the items to send in place of an item that the API refuses."""
         item = pending.item
-        replacement = replacement_for(item, reason)
+        replacement = replacement_for(pending, reason)
         if replacement is None:
             # It has no storable form. It stays unadvanced, so the broker keeps it, and this is logged as an error.
             self._log.error("item refused", what=describe_item(item), reason=reason)
@@ -232,7 +232,7 @@ class Uploader:
 
     async def _replace_failing(self, pending: OutboxItem, reason: str) -> list[list[OutboxItem]]:
         """Return the items to send in place of an item on which the API fails. The item is the cause if the API accepts a short one."""
-        replacement = shortest_replacement(pending.item)
+        replacement = shortest_replacement(pending)
         probe = [] if replacement is None else [OutboxItem(replacement)]
         try:
             await retry_until_available(lambda: self._api.store(self._batch(probe)), "batch of 1", max_failures=1)

@@ -161,7 +161,7 @@ class TriggerExecution:
         event_origin = self._current_origin() or EventOrigin(f"trigger:{self.context.name}" if self.key is None else stream_name(self.key))
         name = self._name(origin)
         try:
-            return OutboxItem(_item(fired, name, event_origin, self.trigger_id), seq)
+            return OutboxItem(_item(fired, name, event_origin, self.trigger_id), seq, has_raw=False)
         except Exception as error:  # any error of a user's value affects this event only
             reason = fired.reason or describe_text(error)
         if self._run_id is not None:

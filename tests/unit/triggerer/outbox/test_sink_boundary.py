@@ -116,9 +116,20 @@ def test_a_refused_item_has_one_dead_letter_per_envelope_and_spill() -> None:
     sealer(outbox).matched(matched('{"id": "x"}', Envelope(source="other", type="t", id=JsonPath.parse("$.id")), 3))
     sealer(outbox).spilled(Spilled(3, "stream", "lane", 3, "{}", (4,)))
     sealer(outbox).spilled(Spilled(4, "stream", "lane", 3, "{}", (5,)))
-    refused = [letter for pending in outbox if (letter := replacement_for(pending.item, "too large")) is not None]
+    refused = [letter for pending in outbox if (letter := replacement_for(pending, "too large")) is not None]
     assert [letter.triggers for letter in refused] == [[1, 2], [3], [4], [5]]
     assert len({letter.id for letter in refused}) == 4
+    assert {letter.kind for letter in refused} == {"failed"}
+
+
+async def test_a_refused_event_of_a_trigger_has_a_dead_letter_that_is_not_redriven() -> None:
+    """A redrive would give the trigger its own output."""
+    outbox = Outbox()
+    await run_alone(Own(TriggerEvent({"a": 1})), outbox)
+    (pending,) = outbox
+    letter = replacement_for(pending, "too large")
+    assert letter is not None
+    assert letter.kind == "unserialisable"
 
 
 @pytest.mark.parametrize("text", ["", "a\0b", "\ud800", "x" * 1_001, "\u4e2d" * 1_000, "\U0001f600" * 999, "a\udcff" * 400])
