@@ -2,6 +2,7 @@
 
     open ──redrive──► redriven ──its triggers answer──► deleted
       ▲ └──discard──► discarded    └──it fails again──► open, with more attempts
+                          └──another trigger reports it──► open
 
 A dead letter names the triggers that have not answered it. It is deleted with the last of them. A trigger that does not read the stream at
 the redrive stays named: the dead letter opens again after the answers of all others.
@@ -102,9 +103,8 @@ class DeadLetterInserts:
             return "invalid"
         known = self._known.get(item.id)
         if known is not None:
-            if known.state != "discarded":
-                self._add_triggers(item, known.triggers)
-            if known.state == "redriven":
+            is_reported_by_others = self._add_triggers(item, known.triggers)
+            if known.state == "redriven" or (known.state == "discarded" and is_reported_by_others):
                 self._known[item.id] = known._replace(state="open")
                 self._reopened.append(_reopened_values(item, self._now))
             return "duplicate"
@@ -113,13 +113,14 @@ class DeadLetterInserts:
         self._rows.append(_row(item, self._texts.add(item.id, clean_text(item.raw)), self._now))
         return "stored"
 
-    def _add_triggers(self, item: DeadLetterItem, known: list[int]) -> None:
-        """Name the triggers of a repeated dead letter that the known one does not name: it is theirs too."""
+    def _add_triggers(self, item: DeadLetterItem, known: list[int]) -> bool:
+        """Name the triggers of a repeated dead letter that the known one does not name: it is theirs too. Return whether there are any."""
         missing = [trigger for trigger in dict.fromkeys(item.triggers) if trigger not in known]
         if missing:
             known += missing
             self._named[item.id] = known
             self._times.update(missing)
+        return bool(missing)
 
 
 def last_number(connection: Connection) -> int:

@@ -245,6 +245,18 @@ def test_a_discarded_dead_letter_stays_visible_and_can_be_redriven(store: Store,
     }
 
 
+def test_a_discarded_dead_letter_opens_again_only_for_another_trigger(store: Store, owner: Holder) -> None:
+    bury(owner, letter("x", 1, lane="a", position=7))
+    store.dead_letters.discard(some("x"))
+    bury(owner, letter("x", 1, lane="a", position=7))
+    assert state(store) == "discarded", "a repetition of what was discarded"
+    bury(owner, letter("x", 2, lane="a", position=7))
+    found = detail_of(store)
+    assert found is not None
+    assert (found.state, found.triggers) == ("open", ["first", "second"])
+    assert rejected(store) == {1: 1, 2: 1}
+
+
 def test_filters_select_the_oldest_open_dead_letters_and_count_the_rest(store: Store, owner: Holder) -> None:
     bury(owner, letter("a", 1), letter("b", 2), letter("c", 1, 2), letter("d", 1, kind="missing_field"), letter("e", 2, stream="other"))
     first = store.dead_letters.discard(some(trigger="first", limit=2))
