@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.core.ledger.receipts import Receipt
@@ -26,6 +27,9 @@ _MAX_DEFINITIONS = 3
 class ApiReceiptRecorder:
     """A `ReceiptRecorder` over the execution API.
 
+    A stream may end while its receipts wait for the API. It reads its state again only after the API has answered them: otherwise, its next
+    receipts would begin before those, and the API would take them for repetitions.
+
     A separate call for each receipt would double the commits and the time of each batch of events: see
     docs/design/benchmarks.md.
     """
@@ -34,9 +38,11 @@ class ApiReceiptRecorder:
         self._api = api
         self._outbox = outbox
         self._subscriber_sets = SubscriberSets(api)
+        self._abandoned: dict[str, set[asyncio.Future[ReceiptStatus]]] = defaultdict(set)
 
     async def count_receipts(self, stream: str) -> LogState:
         """Return the id of the event log, the number of the stream's receipts in it, and its planned seek."""
+        await self._wait_for_abandoned(stream)
         request = wire.CountReceipts(stream=stream)
         answer = await retry_until_available(lambda: self._api.request(COUNT_RECEIPTS, request), "the receipts of a stream")
         adopted = None if answer.adopted is None else LogMark(answer.adopted.log, answer.adopted.stream, answer.adopted.receipts)
@@ -44,6 +50,7 @@ class ApiReceiptRecorder:
 
     async def recorded_offsets(self, stream: str, lanes: Sequence[str]) -> Mapping[str, int]:
         """Return the last recorded position of each lane."""
+        await self._wait_for_abandoned(stream)
         request = wire.FindLaneOffsets(stream=stream, lanes=list(lanes))
         answer = await retry_until_available(lambda: self._api.request(GET_LANE_OFFSETS, request), "recorded offsets")
         return {mark.lane: mark.last for mark in answer.offsets}
@@ -84,7 +91,18 @@ class ApiReceiptRecorder:
     async def _store(self, receipt: wire.Receipt) -> ReceiptStatus:
         recorded: asyncio.Future[ReceiptStatus] = asyncio.get_running_loop().create_future()
         self._outbox.put_first(OutboxItem(receipt, stored=recorded))
-        return await recorded
+        try:
+            return await asyncio.shield(recorded)
+        except asyncio.CancelledError:
+            abandoned = self._abandoned[receipt.stream]
+            abandoned.add(recorded)
+            recorded.add_done_callback(abandoned.discard)
+            raise
+
+    async def _wait_for_abandoned(self, stream: str) -> None:
+        """Wait until the API has answered the receipts of callers that were cancelled."""
+        if abandoned := self._abandoned[stream]:
+            await asyncio.wait(abandoned)
 
     async def _to_wire(self, receipt: Receipt) -> wire.Receipt:
         subscriber_set = (

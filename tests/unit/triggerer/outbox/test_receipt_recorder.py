@@ -21,6 +21,7 @@ from headrace.triggerer.runner.backlog import ApiBacklog
 from headrace.triggerer.runner.leases import Leases
 from headrace.wire.custody.backlog import BacklogItem, BacklogPage, SettleBacklog
 from headrace.wire.custody.events import BatchStored, EventBatch, EventItem
+from headrace.wire.custody.receipts import FindLaneOffsets, LaneOffsets
 from support.processes.api_twin import ApiTwin
 
 
@@ -32,6 +33,7 @@ class Api(ApiTwin):
         self.status = status
         self.calls: list[EventBatch] = []
         self.settled: list[SettleBacklog] = []
+        self.reads: list[str] = []
         self.go = asyncio.Event()
         self.go.set()
 
@@ -42,6 +44,10 @@ class Api(ApiTwin):
             raise self.trouble.pop(0)
         events, receipts = ["stored"] * len(batch.events), [self.status] * len(batch.receipts)
         return BatchStored.model_validate({"events": events, "dead_letters": [], "receipts": receipts})
+
+    async def recorded_offsets(self, request: FindLaneOffsets) -> LaneOffsets:
+        self.reads.append(request.stream)
+        return LaneOffsets(offsets=[])
 
     async def backlog(self, trigger_id: int, after: int, limit: int) -> BacklogPage:
         if self.trouble:
@@ -124,6 +130,27 @@ async def test_a_receipt_overtakes_queued_items() -> None:
         api.go.set()
         await last
         assert [one.lane for one in api.calls[1].receipts] == ["b"]
+
+
+async def test_the_offsets_of_a_stream_are_read_after_the_receipts_of_a_cancelled_advance() -> None:
+    """Otherwise the next receipt would begin before this one, and change nothing."""
+    api = Api()
+    api.go.clear()
+    async with recording(api) as (books, _), asyncio.TaskGroup() as tasks:
+        advance = tasks.create_task(books.record(receipt("a", 1, 1)))
+        await called(api)
+        advance.cancel()
+        await asyncio.wait([advance])
+        for read in (books.recorded_offsets("s", ["a"]), books.count_receipts("s")):
+            reading = tasks.create_task(read)
+            await asyncio.sleep(0.01)
+            assert not api.reads
+            reading.cancel()
+        assert await books.recorded_offsets("other", ["a"]) == {}
+        reading = tasks.create_task(books.recorded_offsets("s", ["a"]))
+        api.go.set()
+        await reading
+    assert api.reads == ["other", "s"]
 
 
 async def test_an_unavailable_api_is_retried() -> None:
