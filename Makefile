@@ -24,13 +24,13 @@ demo-year: setup-run ## run the flights demo on the whole year
 	@$(BIN)/headrace demo --year
 
 test: setup-dev check ## set up, then run the checks and the quick tests, WORKERS (4) at a time; HEADRACE_TEST_SEED=random for another seed
-	@$(PYTEST) -m "$(QUICK) and not exhaustive"
+	@env -u TESTS_REPEAT_END $(PYTEST) -m "$(QUICK) and not exhaustive"
 
 test-rest: setup-dev ## run the tests that `make test` omits, but those on brokers: acceptance, chaos, clusters, browsers
 	@$(PYTEST) -m "not $(QUICK) and not brokers and not exhaustive"
 
 test-pythons: setup-dev ## run the unit tests on the newest version of Python
-	@$(BIN)/python scripts/test_pythons.py 3.13
+	@env -u TESTS_REPEAT_END $(BIN)/python scripts/test_pythons.py 3.13
 
 setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup

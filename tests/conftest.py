@@ -23,6 +23,8 @@ from headrace.triggers.project_paths import PROJECT_FOLDER
 SEED = "HEADRACE_TEST_SEED"
 """The variable that holds the seed of all randomness in the tests: a number (default 1), or `random`."""
 
+pytest_plugins = ["scripts.pytest_repetition"]
+
 # Set once, before workers start: they inherit it, and all of them must collect tests of the same names.
 if os.environ.setdefault(SEED, "1") == "random":
     os.environ[SEED] = str(random.SystemRandom().randrange(1, 10**9))
