@@ -252,14 +252,13 @@ class KafkaClient:
         return arrived
 
     def replace_consumer(self) -> None:
-        """Close the consumer, and create another. The client cannot use a consumer after a fatal error.
+        """Create another consumer, and close this one. The client cannot use a consumer after a fatal error.
 
         Raises:
             StreamError: The brokers do not answer.
         """
-        consumer, self.consumer = self.consumer, None
+        consumer, self.consumer = self.consumer, self._new_consumer()
         consumer.close()
-        self.consumer = self._new_consumer()
 
     def close(self) -> None:
         """Close the consumer. A static member stays in its group, so that the next reader replaces it at once."""
