@@ -137,8 +137,8 @@ archive_classes() {                                  # archive_classes NAME INST
     trap 'end_process "$1" KILL; rm -rf "$HEADRACE_BROKER_DATA"' EXIT
     start >/dev/null
     kill "$(process_id "$1")"
-    while is_running "$1"; do sleep 0.1; done
-    mv "$archive.part" "$archive"
+    for _ in $(seq 600); do is_running "$1" || break; sleep 0.1; done
+    mv "$archive.part" "$archive" || echo "warning: Java wrote no archive of the classes of $1: it starts slowly." >&2
   )
 }
 

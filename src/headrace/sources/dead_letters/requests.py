@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from headrace.errors import CopyRejected, HeadraceError
@@ -58,3 +59,24 @@ async def send_requests(
         else:
             results += [error] * len(request)
     return results
+
+
+async def send_divided(
+    entries: Sequence[Entry],
+    request: Callable[[Sequence[Entry]], Awaitable[list[Result]]],
+    describe: Callable[[Exception], HeadraceError],
+    is_fault: Callable[[Exception], bool],
+) -> list[Result]:
+    """Send one request, and return the results of its entries.
+
+    If the broker rejects the request for one of its messages (`is_fault`), each gets a request of its own.
+    """
+    try:
+        return await request(entries)
+    except Exception as error:
+        described = describe(error)
+        if not is_fault(error):
+            return [described] * len(entries)
+    if len(entries) == 1:
+        return [CopyRejected(str(described))]
+    return await send_requests([[entry] for entry in entries], partial(send_divided, request=request, describe=describe, is_fault=is_fault))

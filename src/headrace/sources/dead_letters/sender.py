@@ -12,6 +12,7 @@ from headrace.triggers.upstream import Upstream
 
 MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.kafka.upstream.Kafka": "headrace.sources.dead_letters.kafka",
+    "headrace.sources.kinesis.upstream.Kinesis": "headrace.sources.dead_letters.kinesis",
     "headrace.sources.mqtt.upstream.Mqtt": "headrace.sources.dead_letters.mqtt",
     "headrace.sources.nats.upstream.Nats": "headrace.sources.dead_letters.nats",
     "headrace.sources.pubsub.upstream.PubSub": "headrace.sources.dead_letters.pubsub",

@@ -13,6 +13,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamError
@@ -20,7 +21,7 @@ from headrace.ports.dead_letter_sender import DeadLetterCopy, DeadLetterSender
 from headrace.sources.aws.client import open_client
 from headrace.sources.aws.service_errors import code_of
 from headrace.sources.dead_letters.message import CopiedValue, copied_value, message_headers, origin_fields, text_headers, text_of
-from headrace.sources.dead_letters.requests import Result, batches, send_requests
+from headrace.sources.dead_letters.requests import Result, batches, send_divided, send_requests
 from headrace.sources.sqs.client import MAX_MESSAGES, SERVICE
 from headrace.sources.sqs.envelopes import Step, removed_envelopes
 from headrace.sources.sqs.service_errors import REJECTED_SENDS, described_send, failure_text
@@ -112,17 +113,14 @@ class SqsDeadLetterSender(DeadLetterSender):
             raise described_send(self._what, error) from None
 
     async def _send_request(self, entries: Sequence[_Entry]) -> list[Result]:
-        """Send the entries of one request. If the service rejects the request for one of its messages, each gets a request of its own."""
+        return await send_divided(
+            entries, self._send_batch, partial(described_send, self._what), lambda error: code_of(error) in MESSAGE_FAULTS
+        )
+
+    async def _send_batch(self, entries: Sequence[_Entry]) -> list[Result]:
+        """Send the entries of one request. Raises the errors of the client."""
         requested = [{**entry.fields, "Id": str(number)} for number, entry in enumerate(entries)]
-        try:
-            answer = await self._client.send_message_batch(QueueUrl=self._url, Entries=requested)
-        except Exception as error:
-            described = described_send(self._what, error)
-            if code_of(error) not in MESSAGE_FAULTS:
-                return [described] * len(entries)
-            if len(entries) == 1:
-                return [CopyRejected(str(described))]
-            return await send_requests([[entry] for entry in entries], self._send_request)
+        answer = await self._client.send_message_batch(QueueUrl=self._url, Entries=requested)
         results: list[Result] = [StreamError(f"{self._what}: the service did not confirm a message.")] * len(entries)
         for stored in answer.get("Successful", ()):
             results[int(stored["Id"])] = None

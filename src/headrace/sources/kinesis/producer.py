@@ -40,6 +40,7 @@ class KinesisArguments(NamedTuple):
     start: Start
     decode: Decoding
     interval: float
+    dead_letter_stream: str | None = None
 
     @property
     def reader(self) -> str:

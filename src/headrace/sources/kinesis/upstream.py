@@ -38,6 +38,8 @@ class Kinesis(DecodingUpstream):
             the JSON format of CloudEvents, `"debezium"` as the change event. Or a function, or its path.
         interval: The seconds between two requests to a shard that has no more records. AWS takes five requests per second and shard, of all
             readers together.
+        dead_letter_stream: The stream that gets a copy of each dead letter, or None. It must exist in the account and region of the stream
+            that is read, and must be another one.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Kinesis(DecodingUpstream):
         start: Start | str = "earliest",
         decode: Decoding | ValueFunction = "json",
         interval: float = 0.5,
+        dead_letter_stream: str | None = None,
     ) -> None:
         decoding = check_decoding(decode)
         self.decodings = (decoding,)
@@ -65,6 +68,7 @@ class Kinesis(DecodingUpstream):
             parse_start(start, START_EXAMPLE),
             decoding,
             check_seconds("interval", interval, MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
+            None if dead_letter_stream is None else _other_stream(dead_letter_stream, stream),
         )
 
     def stream_key(self) -> str:
@@ -84,6 +88,7 @@ class Kinesis(DecodingUpstream):
             "start": serialize_start(arguments.start),
             "decode": arguments.decode,
             "interval": arguments.interval,
+            **({} if arguments.dead_letter_stream is None else {"dead_letter_stream": arguments.dead_letter_stream}),
         }
 
     def arguments(self) -> KinesisArguments:
@@ -97,6 +102,12 @@ class Kinesis(DecodingUpstream):
         return producer
 
     @property
+    def dead_letter_target(self) -> str | None:
+        """The stream that gets copies of dead letters."""
+        name = self._arguments.dead_letter_stream
+        return None if name is None else f"stream {name}"
+
+    @property
     def reader_names(self) -> tuple[str, ...]:
         """The reader in the table."""
         arguments = self._arguments
@@ -106,6 +117,14 @@ class Kinesis(DecodingUpstream):
     def event_type(self) -> str:
         """The default type of an event from a record."""
         return "headrace.kinesis.record"
+
+
+def _other_stream(stream: object, read: str) -> str:
+    """Return the dead-letter stream. Refuse the one that is read: each dead letter would be read again as a record."""
+    name = _name("dead_letter_stream", stream, 1, MAX_STREAM_CHARS)
+    if name == read:
+        raise UpstreamError(f"The dead-letter stream {name!r} is the stream that is read.", hint="Name another stream.")
+    return name
 
 
 def _name(argument: str, value: object, low: int, high: int) -> str:

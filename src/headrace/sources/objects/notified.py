@@ -34,6 +34,14 @@ Parser: TypeAlias = Callable[[bytes], Notified]
 """Return what the value of a message says. Raises `MalformedEvent` if it is not a notification."""
 
 
+def trusted_etag(etag: str | None, size: int | None) -> str:
+    """Return the ETag of a notification, or an empty one if the state of the object must be requested.
+
+    Some servers leave out the size, or send 0. An object of size 0 would be finished without being read.
+    """
+    return (etag or "").strip('"') if size is not None and size > 0 else ""
+
+
 def milliseconds(text: str | None) -> int | None:
     """Return a time in milliseconds since 1970. Return None if it is not valid, or not in the years 1 to 9999 of UTC."""
     if text is None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.errors import CopyRejected, StreamError
-from headrace.sources.dead_letters.requests import Result, batches, send_requests
+from headrace.errors import CopyRejected, HeadraceError, StreamError
+from headrace.sources.dead_letters.requests import Result, batches, send_divided, send_requests
 
 REFUSED = CopyRejected("too large")
 AWAY = StreamError("away")
@@ -38,3 +38,27 @@ async def test_nothing_is_sent_after_a_copy_that_is_sent_again() -> None:
     results = await send_requests([[0, 1], [2, 3, 4], [5], [6]], send)
     assert results == [None, REFUSED, None, AWAY, None, AWAY, AWAY]
     assert sent == [0, 1, 2, 3, 4]
+
+
+async def test_a_rejected_request_is_divided_and_an_error_of_the_service_is_not() -> None:
+    requests: list[list[int]] = []
+
+    async def request(entries: Sequence[int]) -> list[Result]:
+        requests.append([*entries])
+        if 4 in entries:
+            raise TimeoutError
+        if 2 in entries:
+            raise ValueError
+        return [None] * len(entries)
+
+    def describe(error: Exception) -> HeadraceError:
+        return StreamError(type(error).__name__)
+
+    async def send(*entries: int) -> list[type[HeadraceError] | None]:
+        results = await send_divided(entries, request, describe, lambda error: isinstance(error, ValueError))
+        return [None if result is None else type(result) for result in results]
+
+    assert await send(1, 2, 3) == [None, CopyRejected, None]
+    assert requests == [[1, 2, 3], [1], [2], [3]]
+    assert await send(4, 5) == [StreamError] * 2
+    assert requests[4:] == [[4, 5]]

@@ -24,6 +24,14 @@ def test_an_upstream_is_serialised_with_all_arguments() -> None:
     assert Kinesis("orders", group="shop").arguments().table_connection == "aws"
 
 
+def test_the_dead_letter_stream_is_serialised_and_not_part_of_the_stream_key() -> None:
+    upstream, other = Kinesis("orders", group="shop", dead_letter_stream="orders-dead"), Kinesis("orders", group="shop")
+    assert upstream.stream_key() == other.stream_key()
+    assert load_upstream(*upstream.serialize()).dead_letter_target == "stream orders-dead"
+    assert other.dead_letter_target is None
+    assert "dead_letter_stream" not in other.serialize()[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -39,6 +47,8 @@ def test_an_upstream_is_serialised_with_all_arguments() -> None:
         ({"start": datetime(2026, 1, 1)}, "has no time zone"),
         ({"decode": "avro"}, "Invalid decode"),
         ({"interval": 0.1}, "Invalid interval"),
+        ({"dead_letter_stream": ""}, "Invalid dead_letter_stream"),
+        ({"dead_letter_stream": "orders"}, "'orders' is the stream that is read"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], reason: str) -> None:

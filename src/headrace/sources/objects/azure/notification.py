@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import MalformedEvent
-from headrace.sources.objects.notified import Notified, milliseconds
+from headrace.sources.objects.notified import Notified, milliseconds, trusted_etag
 
 CREATED: Final = "Microsoft.Storage.BlobCreated"
 UNFINISHED: Final = frozenset({"CreateFile", "SftpCreate"})
@@ -47,5 +47,4 @@ def parse_notification(data: bytes) -> Notified:
         raise MalformedEvent(f"The subject of the event is not a blob: {event.subject[:200]!r}.")
     is_created = CREATED in (event.eventType, event.type) and event.data.api not in UNFINISHED
     size, modified = event.data.contentLength, milliseconds(event.eventTime or event.time)
-    # Without its size, the state of the blob is requested.
-    return Notified(container, key, is_created, "" if size is None else event.data.eTag.strip('"'), size or 0, modified)
+    return Notified(container, key, is_created, trusted_etag(event.data.eTag, size), size or 0, modified)

@@ -8,7 +8,7 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from headrace.errors import MalformedEvent
-from headrace.sources.objects.notified import Notified, milliseconds
+from headrace.sources.objects.notified import Notified, milliseconds, trusted_etag
 
 CREATED: Final = ("ObjectCreated:", "s3:ObjectCreated:")
 
@@ -46,14 +46,12 @@ def parse_notification(data: bytes) -> Notified:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedEvent(f"The message is not a notification of S3: {error}.") from error
     described = record.s3.object
-    size = described.size or 0
     return Notified(
         record.s3.bucket.name,
         key,
         record.eventName.startswith(CREATED),
-        # Some servers leave out the size, or send 0. An object of size 0 would be finished without being read, so its state is requested.
-        (described.eTag or "").strip('"') if size > 0 else "",
-        size,
+        trusted_etag(described.eTag, described.size),
+        described.size or 0,
         milliseconds(record.eventTime),
         described.versionId or None,  # empty in events of Ceph about a bucket without versions
     )

@@ -1,4 +1,4 @@
-"""Events of Event Grid that are malformed."""
+"""Events of Event Grid that are malformed, or leave fields out."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ def test_a_key_with_half_a_pair_is_malformed() -> None:
     subject = "/blobServices/default/containers/c/blobs/\ud800"
     with pytest.raises(MalformedEvent, match="not an event about a blob"):
         parse_notification(json.dumps({"subject": subject, "data": {}}).encode())
+
+
+@pytest.mark.parametrize(("size", "etag"), [(5, "0x8D"), (0, ""), (-5, ""), (None, "")])
+def test_a_blob_of_no_known_size_is_requested(size: int | None, etag: str) -> None:
+    """With a hierarchical namespace, the first event of a blob can have the size 0."""
+    event = {
+        "eventType": "Microsoft.Storage.BlobCreated",
+        "subject": "/blobServices/default/containers/c/blobs/in/a",
+        "data": {"api": "PutBlob", "eTag": "0x8D", "contentLength": size},
+    }
+    assert parse_notification(json.dumps(event).encode()).etag == etag
