@@ -25,7 +25,8 @@ ONLY_KAFKA: Final = (*(case.name for case in PEERS), TAKEOVER)
 def main() -> None:
     """Measure the cases on each broker."""
     arguments = _arguments()
-    if "kafka" in arguments.broker and not PEER_PYTHON.exists():
+    needs_airflow = any(case in PEERS for kind in arguments.broker for case in _cases(kind, arguments))
+    if needs_airflow and not PEER_PYTHON.exists():
         raise SystemExit("error: The environment of Airflow is missing.\nhint: Create it: make bench-brokers")
     answer: dict[str, Any] = {"machine": machine(), "commit": commit(), "seconds": arguments.seconds, "brokers": {}}
     for kind in arguments.broker:
@@ -34,8 +35,13 @@ def main() -> None:
     print(json.dumps(answer, indent=2))
 
 
+def _cases(kind: str, arguments: argparse.Namespace) -> list[Case]:
+    """Return the cases of a broker that the command chooses."""
+    return [case for case in (*CASES, *(PEERS if kind == "kafka" else ())) if not arguments.only or case.name in arguments.only]
+
+
 def _measure_broker(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    cases = [case for case in (*CASES, *(PEERS if kind == "kafka" else ())) if not arguments.only or case.name in arguments.only]
+    cases = _cases(kind, arguments)
     with running(kind) as broker:
         messages = arguments.messages or broker.messages
         measured: dict[str, Any] = {}
@@ -53,13 +59,13 @@ def _measure_broker(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
             say(json.dumps(answer["warm_up_messages_per_second"]))
         for number, case in enumerate(cases):
             measured[case.name] = _measure_case(broker, kind, case, f"bench_{number}", measured, arguments)
-        if kind == "kafka":
+        if any(case in PEERS for case in cases):
             answer["airflow"] = _compare_with_airflow(measured)
             say(json.dumps(answer["airflow"], indent=2))
-            if not arguments.only or TAKEOVER in arguments.only:
-                say(f"{kind}: {TAKEOVER}")
-                answer[TAKEOVER] = asyncio.run(takeover.measure(broker))
-                say(json.dumps(answer[TAKEOVER]))
+        if kind == "kafka" and (not arguments.only or TAKEOVER in arguments.only):
+            say(f"{kind}: {TAKEOVER}")
+            answer[TAKEOVER] = asyncio.run(takeover.measure(broker))
+            say(json.dumps(answer[TAKEOVER]))
         return answer
 
 
