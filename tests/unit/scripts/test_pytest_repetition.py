@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripts import pytest_repetition as repetition
@@ -63,7 +64,7 @@ def test_a_test_that_passes_alone_is_listed_and_fails_nothing(tmp_path: Path) ->
     [{"passes": False}, {"failing": repetition.MAX_REPEATED + 1}, {"seconds": None}, {"seconds": 0}],
     ids=["fails-again", "many", "not-requested", "late"],
 )
-def test_a_run_fails_if_a_test_fails_again_or_is_not_repeated(tmp_path: Path, settings: dict[str, int]) -> None:
-    ran = run(tmp_path, **settings)  # type: ignore[arg-type]
+def test_a_run_fails_if_a_test_fails_again_or_is_not_repeated(tmp_path: Path, settings: dict[str, Any]) -> None:
+    ran = run(tmp_path, **settings)
     assert ran.returncode == 1, ran.stdout
     assert "PASSED ALONE" not in ran.stdout

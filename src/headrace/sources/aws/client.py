@@ -13,6 +13,7 @@ from headrace.sources.aws.settings import client_settings, profile_of
 from headrace.sources.connections.client_library import import_library
 
 CONNECT_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 5.0
 
 
 class Service(NamedTuple):
@@ -68,3 +69,10 @@ async def open_client(
         return await stack.enter_async_context(session.create_client(service.name, config=client_config, **settings))
     except Exception as error:
         raise described(f"The connection '{connection.id}' cannot be used", error, service.rejected) from None
+
+
+async def close_client(stack: AsyncExitStack) -> None:
+    """Close a client with its stack. After CLOSE_SECONDS, its connections are left to the loop."""
+    closing = asyncio.ensure_future(stack.aclose())
+    await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+    closing.cancel()

@@ -6,7 +6,6 @@ overtake an earlier one that is sent again.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ import msgspec
 from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.ports.dead_letter_sender import DeadLetterCopy, DeadLetterSender
 from headrace.sources.aws import service_errors
-from headrace.sources.aws.client import open_client
+from headrace.sources.aws.client import close_client, open_client
 from headrace.sources.aws.service_errors import code_of
 from headrace.sources.dead_letters.message import copied_value, message_headers, origin_fields, text_headers, text_of
 from headrace.sources.dead_letters.requests import Result, batches, send_divided, send_requests
@@ -29,7 +28,6 @@ from headrace.triggers.secrets import aget_connection
 
 ANSWER_SECONDS: Final = 10.0
 """Time limit for the answer to one request."""
-CLOSE_SECONDS: Final = 5.0
 MAX_RECORDS: Final = 500
 MAX_REQUEST_BYTES: Final = 512 * 1024
 """The bytes of the records of one request. The client writes a body of more than 1 MiB, which is in Base64, without a pause."""
@@ -85,9 +83,7 @@ class KinesisDeadLetterSender(DeadLetterSender):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        closing = asyncio.ensure_future(self._stack.aclose())
-        await asyncio.wait([closing], timeout=CLOSE_SECONDS)
-        closing.cancel()
+        await close_client(self._stack)
 
     async def _send_request(self, entries: Sequence[_Entry]) -> list[Result]:
         return await send_divided(

@@ -6,7 +6,6 @@ later one would overtake an earlier one that is sent again.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
@@ -18,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamError
 from headrace.ports.dead_letter_sender import DeadLetterCopy, DeadLetterSender
-from headrace.sources.aws.client import open_client
+from headrace.sources.aws.client import close_client, open_client
 from headrace.sources.aws.service_errors import code_of
 from headrace.sources.dead_letters.message import CopiedValue, copied_value, message_headers, origin_fields, text_headers, text_of
 from headrace.sources.dead_letters.requests import Result, batches, send_divided, send_requests
@@ -30,7 +29,6 @@ from headrace.triggers.secrets import aget_connection
 
 ANSWER_SECONDS: Final = 10.0
 """Time limit for the answer to one request."""
-CLOSE_SECONDS: Final = 5.0
 MAX_BYTES: Final = 1_048_576
 """The most bytes of one message, and of all messages of one request, with their attributes."""
 MAX_ATTRIBUTES: Final = 10
@@ -97,9 +95,7 @@ class SqsDeadLetterSender(DeadLetterSender):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        closing = asyncio.ensure_future(self._stack.aclose())
-        await asyncio.wait([closing], timeout=CLOSE_SECONDS)
-        closing.cancel()
+        await close_client(self._stack)
 
     async def _open(self) -> None:
         """Connect and look up the queue."""
