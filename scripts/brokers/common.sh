@@ -82,9 +82,13 @@ start_process() {                                    # start_process NAME COMMAN
   echo $! >"$folder/pid"
 }
 
+has_ended() {                                        # has_ended PID: also if its parent has not read its status, which can take seconds
+  ! kill -0 "$1" 2>/dev/null || grep -qs '^State:.Z' "/proc/$1/status"
+}
+
 is_running() {                                       # is_running NAME: whether the process of `start_process` runs
   local file; file="$(data_folder "$1")/pid"
-  [ -f "$file" ] && kill -0 "$(cat "$file")" 2>/dev/null
+  [ -f "$file" ] && ! has_ended "$(cat "$file")"
 }
 
 process_id() { cat "$(data_folder "$1")/pid"; }
@@ -94,7 +98,7 @@ end_process() {                                      # end_process NAME [SIGNAL]
   [ -f "$file" ] || return 0
   pid=$(cat "$file")
   if kill "-${2:-TERM}" "$pid" 2>/dev/null; then
-    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    for _ in $(seq 200); do has_ended "$pid" && break; sleep 0.05; done
     kill -KILL "$pid" 2>/dev/null || true
   fi
   rm -f "$file"

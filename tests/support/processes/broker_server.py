@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +30,9 @@ class BrokerServer:
         self.close_seconds = SECONDS
         self._script = str(SCRIPTS / f"{script}.sh")
         self._folder = folder or Path(tempfile.mkdtemp(prefix=f"headrace-{script}-"))
-        self._environment = os.environ | {"HEADRACE_BROKER_DATA": str(self._folder)} | settings
+        # The scripts start Python for their ports, and a version manager's `python3` takes several times as long.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._environment = os.environ | {"PATH": path, "HEADRACE_BROKER_DATA": str(self._folder)} | settings
         self._guard = self._guarded()
         self.address = self.start()
 
