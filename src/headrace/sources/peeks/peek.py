@@ -96,7 +96,10 @@ async def peek_upstream(upstream: Upstream, request: PeekRequest) -> Peek:
         why, hint = REFUSALS.get(kind, ("it is not built in", "Read its system with its own tools."))
         raise UpstreamError(f"The upstream {upstream.stream_key()} cannot be peeked: {why}.", hint=hint)
     peek: Peeker = import_module(module).peek
-    return await peek(upstream, request)
+    result = await peek(upstream, request)
+    if len(result.messages) < request.limit and sum(len(message.data) for message in result.messages) >= MAX_PEEK_BYTES:
+        return result._replace(notes=[*result.notes, f"A peek ends after {MAX_PEEK_BYTES >> 20} MiB: there may be more messages."])
+    return result
 
 
 def matching_lanes(lanes: Iterable[str], request: PeekRequest) -> list[str]:

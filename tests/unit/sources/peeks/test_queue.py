@@ -75,3 +75,12 @@ async def test_wrong_lanes_and_files_are_refused(path: Path, tmp_path: Path) -> 
     await asyncio.to_thread(other.write_text, "no database" * 100)
     with pytest.raises(UpstreamError, match="but not a queue"):
         await peek_upstream(Queue(other), PeekRequest(1))
+
+
+async def test_a_peek_that_ends_before_its_limit_says_so(path: Path) -> None:
+    with QueueWriter(path) as queue:
+        for _ in range(20):
+            queue.send("x" * 1_000_000)
+    seen = await peek_upstream(Queue(path), PeekRequest(20))
+    assert (len(seen.messages), seen.notes) == (17, ["A peek ends after 16 MiB: there may be more messages."])
+    assert not (await peek_upstream(Queue(path), PeekRequest(10))).notes
