@@ -108,7 +108,7 @@ async def test_an_iterator_that_has_expired_is_replaced_at_the_last_record(strea
 
 async def test_what_the_stream_does_not_take_stays_at_the_service(stream: KinesisStream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.sources.kinesis.reader.START_RECORDS", 10)
-    monkeypatch.setattr("headrace.sources.kinesis.inbox.MAX_MESSAGES", 20)
+    monkeypatch.setattr("headrace.sources.inbox.MAX_MESSAGES", 20)
     stream.send(numbers(0, 100))
     producer = stream.producer()
     opened = producer.open_stream()

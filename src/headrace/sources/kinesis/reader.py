@@ -20,9 +20,9 @@ from headrace.errors import HeadraceError, StreamEnded, StreamError
 from headrace.retry import Backoff
 from headrace.sources.cancellation import check_cancelled
 from headrace.sources.decoding import Decoder
+from headrace.sources.inbox import Inbox
 from headrace.sources.kinesis.aggregation import MAGIC
 from headrace.sources.kinesis.client import KinesisClient, Record, Records, Shard, StreamInfo
-from headrace.sources.kinesis.inbox import Inbox
 from headrace.sources.kinesis.lanes import LOST_POSITIONS, Checkpoint, Delivered, Lane, first_known_ms, iterator_of, ready_shards
 from headrace.sources.kinesis.message import content_of, deliver
 from headrace.sources.kinesis.service_errors import Throttled
@@ -76,7 +76,7 @@ class StreamReader:
         self._taken: dict[str, Checkpoint] = {}
         """The checkpoints of shards that are not begun, because their parents are not finished."""
         self._limits: dict[str, int] = {}
-        self._inbox = Inbox()
+        self._inbox: Inbox[Delivered] = Inbox()
         self._look = asyncio.Event()
         self._stored = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.core.ledger.outcome import AdvanceItem, AdvanceOutcome
-from headrace.sources.kinesis import inbox, message
+from headrace.sources import inbox
+from headrace.sources.kinesis import message
 from headrace.sources.kinesis import reader as reader_module
 from headrace.sources.kinesis.aggregation import MAGIC
 from headrace.sources.kinesis.client import Record, Shard

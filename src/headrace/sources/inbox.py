@@ -1,15 +1,16 @@
-"""The messages of all shards that were read and that the stream has not taken, with a limit that the readers of the shards wait for."""
+"""The messages of all lanes that were read and that the stream has not taken, with a limit that the readers of the lanes wait for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace.sources.cancellation import check_cancelled
-from headrace.sources.kinesis.lanes import Delivered
 from headrace.triggers.raw_event import Message
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_MESSAGES: Final = 20_000
@@ -17,12 +18,12 @@ MESSAGES_PER_TURN: Final = 250
 """After this number of messages, other tasks run before the next one is decoded."""
 
 
-class Inbox:
-    """Messages in the order in which they were read. `failure` is the error that ends them."""
+class Inbox(Generic[T]):
+    """Messages with their broker payloads, in the order in which they were read. `failure` is the error that ends them."""
 
     def __init__(self) -> None:
         self.failure: HeadraceError | None = None
-        self._messages: deque[tuple[Message, Delivered]] = deque()
+        self._messages: deque[tuple[Message, T]] = deque()
         self._bytes = 0
         self._put = 0
         self._arrived = asyncio.Event()
@@ -31,7 +32,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._messages)
 
-    async def put(self, item: tuple[Message, Delivered]) -> None:
+    async def put(self, item: tuple[Message, T]) -> None:
         """Add a message. Return once there is room for another one."""
         self._messages.append(item)
         self._bytes += len(item[0].data)
@@ -41,7 +42,7 @@ class Inbox:
             await asyncio.sleep(0)
         await self.wait_for_room()
 
-    async def next(self) -> tuple[Message, Delivered]:
+    async def next(self) -> tuple[Message, T]:
         """Return the next message. Raises `failure` once all messages before it are taken."""
         while not self._messages:
             if self.failure is not None:

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from headrace.errors import StreamError
-from headrace.sources.kinesis import inbox
+from headrace.sources import inbox
+from headrace.sources.inbox import Inbox
 from headrace.sources.kinesis.client import Shard
-from headrace.sources.kinesis.inbox import Inbox
 from headrace.sources.kinesis.lanes import Checkpoint, Delivered, Lane
 from headrace.triggers.raw_event import Message
 
@@ -19,7 +19,7 @@ def item(position: int, size: int = 1) -> tuple[Message, Delivered]:
 
 
 async def test_a_failure_is_raised_after_the_messages_before_it() -> None:
-    one = Inbox()
+    one: Inbox[Delivered] = Inbox()
     first = item(1)
     await one.put(first)
     one.end(StreamError("it failed"))
@@ -29,7 +29,7 @@ async def test_a_failure_is_raised_after_the_messages_before_it() -> None:
 
 
 async def test_a_failure_ends_a_wait_for_messages() -> None:
-    one = Inbox()
+    one: Inbox[Delivered] = Inbox()
     waiting = asyncio.create_task(one.next())
     await asyncio.sleep(0)
     one.end(StreamError("it failed"))
@@ -40,7 +40,7 @@ async def test_a_failure_ends_a_wait_for_messages() -> None:
 @pytest.mark.parametrize(("limit", "size"), [("MAX_MESSAGES", 1), ("MAX_BYTES", 2)])
 async def test_a_put_waits_for_room(monkeypatch: pytest.MonkeyPatch, limit: str, size: int) -> None:
     monkeypatch.setattr(inbox, limit, 2 * size)
-    one = Inbox()
+    one: Inbox[Delivered] = Inbox()
     await one.put(item(1, size))
     puts = [asyncio.create_task(one.put(item(position, size))) for position in (2, 3)]
     await asyncio.sleep(0)
