@@ -135,7 +135,7 @@ def target() -> Iterator[KinesisTarget]:
 class TestStream(DeadLetterSenderContract):
     large_bytes = LARGE_BYTES
     forgets = True
-    limits: ClassVar[Mapping[str, float]] = {"dead_letters.kinesis.ANSWER_SECONDS": 1.0, "aws.client.CONNECT_SECONDS": 1.0}
+    limits: ClassVar[Mapping[str, float]] = {"dead_letters.cloud.kinesis.ANSWER_SECONDS": 1.0, "aws.client.CONNECT_SECONDS": 1.0}
 
     @pytest.fixture
     def target(self) -> Iterator[DeadLetterTarget]:

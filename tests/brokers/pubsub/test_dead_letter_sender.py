@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.values.message_text import MessageMetadata
 from headrace.errors import CopyRejected, UpstreamError
-from headrace.sources.dead_letters.pubsub import MAX_ATTRIBUTES, MAX_VALUE_BYTES
+from headrace.sources.dead_letters.cloud.pubsub import MAX_ATTRIBUTES, MAX_VALUE_BYTES
 from headrace.sources.pubsub.upstream import PubSub
 from support.processes.broker_server import BrokerServer, require_server
 from support.processes.pubsub import shared
@@ -88,7 +88,7 @@ class TestTopic(DeadLetterSenderContract):
     ordered = False
     large_bytes = 10_000_001
     forgets = True
-    limits: ClassVar[Mapping[str, float]] = {"dead_letters.pubsub.ANSWER_SECONDS": 2.0}
+    limits: ClassVar[Mapping[str, float]] = {"dead_letters.cloud.pubsub.ANSWER_SECONDS": 2.0}
 
     @pytest.fixture
     def target(self) -> Iterator[DeadLetterTarget]:

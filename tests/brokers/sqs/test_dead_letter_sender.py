@@ -13,7 +13,7 @@ import pytest
 from headrace.core.values.message_text import MessageMetadata
 from headrace.errors import CopyRejected, HeadraceError, StreamError
 from headrace.ports.dead_letter_sender import DeadLetterCopy
-from headrace.sources.dead_letters.sqs import ATTRIBUTE, MAX_ATTRIBUTES, MAX_BYTES
+from headrace.sources.dead_letters.cloud.sqs import ATTRIBUTE, MAX_ATTRIBUTES, MAX_BYTES
 from headrace.sources.sqs.upstream import SQS
 from support.processes.elasticmq import ElasticMq, shared
 from support.processes.http_gate import GateAnswer, HttpGate
@@ -105,7 +105,7 @@ def _copied(message: Mapping[str, Any]) -> Copied:
 
 class SqsContract(DeadLetterTargetContract):
     large_bytes = MAX_BYTES
-    limits: ClassVar[Mapping[str, float]] = {"dead_letters.sqs.ANSWER_SECONDS": 1.0, "aws.client.CONNECT_SECONDS": 1.0}
+    limits: ClassVar[Mapping[str, float]] = {"dead_letters.cloud.sqs.ANSWER_SECONDS": 1.0, "aws.client.CONNECT_SECONDS": 1.0}
     fifo: ClassVar[bool]
 
     @pytest.fixture

@@ -12,14 +12,14 @@ from headrace.triggers.upstream import Upstream
 
 MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.kafka.upstream.Kafka": "headrace.sources.dead_letters.kafka",
-    "headrace.sources.kinesis.upstream.Kinesis": "headrace.sources.dead_letters.kinesis",
+    "headrace.sources.kinesis.upstream.Kinesis": "headrace.sources.dead_letters.cloud.kinesis",
     "headrace.sources.mqtt.upstream.Mqtt": "headrace.sources.dead_letters.mqtt",
     "headrace.sources.nats.upstream.Nats": "headrace.sources.dead_letters.nats",
-    "headrace.sources.pubsub.upstream.PubSub": "headrace.sources.dead_letters.pubsub",
+    "headrace.sources.pubsub.upstream.PubSub": "headrace.sources.dead_letters.cloud.pubsub",
     "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.dead_letters.rabbitmq",
     "headrace.sources.rabbitmq.upstream.RabbitMQ": "headrace.sources.dead_letters.rabbitmq",
     "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.dead_letters.redis",
-    "headrace.sources.sqs.upstream.SQS": "headrace.sources.dead_letters.sqs",
+    "headrace.sources.sqs.upstream.SQS": "headrace.sources.dead_letters.cloud.sqs",
 }
 """The module with the function `make_sender` for each class. It is imported when it is needed."""
 

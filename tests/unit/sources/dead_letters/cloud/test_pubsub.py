@@ -13,7 +13,7 @@ from google.pubsub_v1.types import PublishRequest, PublishResponse
 from headrace import PubSub
 from headrace.core.values.message_text import MessageMetadata
 from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamError
-from headrace.sources.dead_letters.pubsub import MAX_VALUE_BYTES, attributes_of, cut_value
+from headrace.sources.dead_letters.cloud.pubsub import MAX_VALUE_BYTES, attributes_of, cut_value
 from headrace.sources.dead_letters.sender import make_sender
 from support.processes.broker_server import connection_variable
 from support.sources.dead_letters import copy_of

@@ -12,8 +12,8 @@ import pytest
 
 from headrace import SQS
 from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamError
+from headrace.sources.dead_letters.cloud.sqs import failure_of
 from headrace.sources.dead_letters.sender import make_sender
-from headrace.sources.dead_letters.sqs import failure_of
 from support.processes.broker_server import connection_variable
 from support.sources.dead_letters import copy_of
 
