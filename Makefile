@@ -32,7 +32,7 @@ test-rest: setup-dev ## run the tests that `make test` omits, but those on broke
 test-pythons: setup-dev ## run the unit tests on the newest version of Python
 	@env -u TESTS_REPEAT_END $(BIN)/python scripts/test_pythons.py 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, Pulsar, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
 	@scripts/brokers/elasticmq.sh setup
@@ -46,6 +46,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/moto.sh setup
 	@scripts/brokers/nats.sh setup
 	@scripts/brokers/pubsub.sh setup
+	@scripts/brokers/pulsar.sh setup
 	@scripts/brokers/rabbitmq.sh setup
 	@scripts/brokers/redis.sh setup
 	@scripts/brokers/mosquitto.sh setup
@@ -177,7 +178,7 @@ example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL serv
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra delta --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra kinesis --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra mqtt --extra nats --extra rabbitmq --extra pubsub --extra schema-registry
+DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra kinesis --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra mqtt --extra nats --extra pulsar --extra rabbitmq --extra pubsub --extra schema-registry
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock

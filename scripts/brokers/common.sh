@@ -104,17 +104,22 @@ end_process() {                                      # end_process NAME [SIGNAL]
   rm -f "$file"
 }
 
-maven_jars() {                                       # maven_jars FOLDER GROUP:ARTIFACT:VERSION[:CLASSIFIER]...: with what they need, in FOLDER/jars
-  local folder=$1 dependencies= group artifact version classifier; shift
+maven_jars() {                                       # maven_jars FOLDER [bom=]GROUP:ARTIFACT:VERSION[:CLASSIFIER]...: with what they need, in FOLDER/jars
+  local folder=$1 dependencies= managed= coordinate group artifact version classifier; shift
   mkdir -p "$folder"
   for coordinate in "$@"; do
-    IFS=: read -r group artifact version classifier <<<"$coordinate"
-    dependencies+="<dependency><groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version>"
-    dependencies+="${classifier:+<classifier>$classifier</classifier>}</dependency>"
+    IFS=: read -r group artifact version classifier <<<"${coordinate#bom=}"
+    artifact="<groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version>"
+    if [ "$coordinate" != "${coordinate#bom=}" ]; then # it has only the versions of others
+      managed+="<dependency>$artifact<type>pom</type><scope>import</scope></dependency>"
+    else
+      dependencies+="<dependency>$artifact${classifier:+<classifier>$classifier</classifier>}</dependency>"
+    fi
   done
   cat >"$folder/pom.xml" <<X
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>headrace</groupId><artifactId>broker</artifactId><version>1</version><packaging>pom</packaging>
+<dependencyManagement><dependencies>$managed</dependencies></dependencyManagement>
 <dependencies>$dependencies</dependencies></project>
 X
   # Under another name until it is complete, so that a broken download is not mistaken for an installed server.

@@ -24,6 +24,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "ObjectStore",
             "Postgres",
             "PubSub",
+            "Pulsar",
             "RabbitMQ",
             "RabbitMQStreams",
             "SQS",

@@ -24,6 +24,7 @@ from headrace.sources.objects.azure.queue import StorageQueue as StorageQueue
 from headrace.sources.objects.upstream import ObjectStore as ObjectStore
 from headrace.sources.postgres.upstream import Postgres as Postgres
 from headrace.sources.pubsub.upstream import PubSub as PubSub
+from headrace.sources.pulsar.upstream import Pulsar as Pulsar
 from headrace.sources.queue.upstream import Queue as Queue
 from headrace.sources.queue.writer import QueueWriter as QueueWriter
 from headrace.sources.rabbitmq.streams.upstream import RabbitMQStreams as RabbitMQStreams

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace import SQS, Directory, Kafka, Kinesis, Nats, Postgres, Queue, RabbitMQ, RedisStreams
+from headrace import SQS, Directory, Kafka, Kinesis, Nats, Postgres, Pulsar, Queue, RabbitMQ, RedisStreams
 from headrace.errors import ProjectError
 from headrace.project import Project
 from headrace.triggers.base import BaseEventTrigger
@@ -94,6 +94,7 @@ def test_two_declarations_of_one_stream_that_differ_are_rejected(first: Upstream
             "reader 'shop/orders' of table 'headrace-kinesis'",
         ),
         (Nats("a", stream="S", durable="d"), Nats(["a", "b"], stream="S", durable="d"), "durable consumer 'd' of 'a'"),
+        (Pulsar("a", subscription="s"), Pulsar(["a", "b"], subscription="s"), "subscription 's' of topic 'persistent://public/default/a'"),
         (Postgres("outbox", slot="shop"), Postgres("others", slot="shop"), "replication slot 'shop'"),
         (RedisStreams("a", group="shop"), RedisStreams(["a", "b"], group="shop"), "consumer group 'shop' of 'a'"),
         (RabbitMQ("a"), RabbitMQ(["a", "b"]), "queue 'a'"),

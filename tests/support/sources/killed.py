@@ -36,6 +36,7 @@ KILLABLE: Final[Mapping[str, Killable]] = {
     "redis": Killable("redis", lambda: redis.require("redis"), lambda: RedisServer("redis"), forgets=False),
     "nats": Killable("nats", lambda: nats.require("go"), lambda: NatsServer("go"), forgets=True),
     "mqtt": Killable("mqtt", mosquitto.require, MosquittoServer, forgets=True),
+    "pulsar": Killable("pulsar", lambda: None, None, forgets=True),
     "rabbitmq": Killable("rabbitmq", rabbitmq.require, RabbitServer, forgets=True),
     "s3": Killable("objects", versitygw.require, VersityGateway, forgets=False),
     "gs": Killable("objects", fake_gcs.require, lambda: FakeGcs("filesystem"), forgets=False),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headrace.triggers.upstream import Upstream
-from support.processes import elasticmq, kafka, mosquitto, moto, nats, pubsub, rabbitmq, redis, versitygw
+from support.processes import elasticmq, kafka, mosquitto, moto, nats, pubsub, pulsar, rabbitmq, redis, versitygw
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer
 from support.processes.ports import free_port
@@ -24,6 +24,7 @@ from support.sources.nats import NatsStream
 from support.sources.objects import TestBucket
 from support.sources.postgres import OutboxTable
 from support.sources.pubsub import PubSubSubscription
+from support.sources.pulsar import PulsarTopic
 from support.sources.rabbitmq import RabbitQueue, RabbitStream
 from support.sources.reading import until
 from support.sources.redis import RedisStream
@@ -84,6 +85,18 @@ def _kafka(*, short: bool, server: KafkaServer | None = None, shards: int = 1) -
     topic = KafkaTopic(server, partitions=shards)
     topic.set_connection(proxy.address, **(KAFKA_SHORT if short else {}))
     return Proxied(server, topic.upstream(shards=shards).split()[0], topic.send, proxy, True, topic.close)
+
+
+_proxied_pulsar = cache(pulsar.new_proxied)
+
+
+def _pulsar(*, short: bool, server: Any = None) -> Proxied:
+    """The server is its own: only that one tells its clients the address of the proxy. The admin API is reached directly."""
+    assert server is None
+    proxied = _proxied_pulsar()
+    topic = PulsarTopic(proxied.server)
+    topic.set_connection(proxied.url)
+    return Proxied(proxied.server, topic.upstream(), topic.send, proxied.proxy, True, topic.close)
 
 
 def _through(connection: str, address: str) -> Proxy:
@@ -185,6 +198,7 @@ PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
     "kinesis": _kinesis,
     "nats": _nats,
     "mqtt": _mqtt,
+    "pulsar": _pulsar,
     "redis": _redis,
     "rabbitmq": _rabbitmq,
     "rabbitmq_streams": _rabbitmq_streams,
@@ -211,6 +225,12 @@ SHORT: Final[Mapping[str, Mapping[str, float]]] = {
     },
     "mqtt": {"mqtt.client.ANSWER_SECONDS": 2.0, "mqtt.library.CONNECT_SECONDS": 1.0},
     "nats": {"nats.reader.HEARTBEAT_SECONDS": 0.3, "nats.client.ANSWER_SECONDS": 1.0, "nats.client.CONNECT_SECONDS": 1},
+    "pulsar": {
+        "pulsar.acknowledgements.CONFIRM_SECONDS": 1.0,
+        "pulsar.client.CLOSE_SECONDS": 1.0,
+        "pulsar.client.OPERATION_SECONDS": 2,
+        "pulsar.reader.WATCH_SECONDS": 0.3,
+    },
     "redis": {
         "redis.client.ANSWER_SECONDS": 0.5,
         "redis.client.BLOCK_SECONDS": 0.3,

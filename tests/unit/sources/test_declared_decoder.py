@@ -20,6 +20,7 @@ from headrace.sources.mqtt.upstream import Mqtt
 from headrace.sources.nats.upstream import Nats
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.sources.pubsub.upstream import PubSub
+from headrace.sources.pulsar.upstream import Pulsar
 from headrace.sources.rabbitmq.upstream import RabbitMQ
 from headrace.sources.redis.upstream import RedisStreams
 from headrace.sources.sqs.upstream import SQS
@@ -161,6 +162,7 @@ UPSTREAMS = [
     lambda decode: Mqtt("orders", client_id="shop", decode=decode),
     lambda decode: RabbitMQ("orders", decode=decode),
     lambda decode: RedisStreams("orders", group="shop", payload="data", decode=decode),
+    lambda decode: Pulsar("orders", subscription="shop", decode=decode),
     lambda decode: PubSub("orders", decode=decode),
     lambda decode: SQS("orders", decode=decode),
     lambda decode: SQS("orders", decode=("sns", decode)),

@@ -22,6 +22,8 @@ MODULES: Final[Mapping[str, str]] = {
     "mqtt": "headrace.sources.mqtt.probe",
     "mqtts": "headrace.sources.mqtt.probe",
     "nats": "headrace.sources.nats.client",
+    "pulsar": "headrace.sources.pulsar.client",
+    "pulsar+ssl": "headrace.sources.pulsar.client",
     "pubsub": "headrace.sources.pubsub.client",
     "s3": "headrace.sources.objects.s3.probe",
     "sqs": "headrace.sources.sqs.probe",

@@ -39,6 +39,13 @@ async def open_session(
         verify = True if ca_bundle is None else ssl.create_default_context(cafile=ca_bundle)
     except OSError as error:
         raise UpstreamError(f"The connection '{connection.id}' cannot be used: ca_bundle {ca_bundle}: {error}.") from error
+    return await new_session(verify, stack, answer_seconds=answer_seconds)
+
+
+async def new_session(
+    verify: ssl.SSLContext | bool, stack: AsyncExitStack, *, answer_seconds: float | None = None
+) -> aiohttp.ClientSession:
+    """Return a session that verifies certificates with a context, or as the machine does. It is closed with the stack."""
     session = aiohttp.ClientSession(
         auto_decompress=False,  # so that offsets and sizes fit
         timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=answer_seconds or ANSWER_SECONDS),

@@ -16,6 +16,7 @@ MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.mqtt.upstream.Mqtt": "headrace.sources.dead_letters.mqtt",
     "headrace.sources.nats.upstream.Nats": "headrace.sources.dead_letters.nats",
     "headrace.sources.pubsub.upstream.PubSub": "headrace.sources.dead_letters.cloud.pubsub",
+    "headrace.sources.pulsar.upstream.Pulsar": "headrace.sources.dead_letters.pulsar",
     "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.dead_letters.rabbitmq",
     "headrace.sources.rabbitmq.upstream.RabbitMQ": "headrace.sources.dead_letters.rabbitmq",
     "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.dead_letters.redis",

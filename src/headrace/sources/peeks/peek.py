@@ -44,6 +44,7 @@ MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.kafka.upstream.Kafka": "headrace.sources.peeks.kafka",
     "headrace.sources.kinesis.upstream.Kinesis": "headrace.sources.peeks.kinesis",
     "headrace.sources.nats.upstream.Nats": "headrace.sources.peeks.nats",
+    "headrace.sources.pulsar.upstream.Pulsar": "headrace.sources.peeks.pulsar",
     "headrace.sources.queue.upstream.Queue": "headrace.sources.peeks.queue",
     "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.peeks.rabbitmq",
     "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.peeks.redis",

@@ -47,6 +47,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "its positions are counted, and the service has no place for a count",
         "Give the upstream another group, with the start that you need.",
     ),
+    "headrace.sources.pulsar.upstream.Pulsar": (
+        "each opening counts its positions from 1",
+        "Stop the triggerer, then move the subscription: pulsar-admin topics reset-cursor TOPIC -s SUBSCRIPTION -t 10m",
+    ),
     "headrace.sources.pubsub.upstream.PubSub": (
         "a subscription has no position of single messages",
         "To skip or repeat messages, seek the subscription to a time: gcloud pubsub subscriptions seek NAME --time=TIME.",

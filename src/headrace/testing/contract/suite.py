@@ -36,6 +36,9 @@ class SourceContract(CancellationContract, CrashContract, ABC):
     many: ClassVar[int] = 100_000
     """Messages of the largest test, a multiple of 40. Lower it for a slow broker."""
 
+    one_by_one: ClassVar[int] = 700
+    """Messages that one test advances one after the other, a multiple of 7. Lower it for a broker that confirms slowly."""
+
     @abstractmethod
     def make_broker(self, folder: Path) -> Broker:
         """Return a new, empty broker. `folder` is a temporary folder for this test."""
@@ -210,17 +213,18 @@ class SourceContract(CancellationContract, CrashContract, ABC):
 
     @contract_case()
     async def test_a_slow_consumer_gets_all_messages_in_order(self, broker: Broker) -> None:
-        broker.send("a", messages(500))
+        total, first = self.one_by_one, self.one_by_one * 5 // 7
+        broker.send("a", messages(first))
         producer = broker.upstream().producer()
         async with opened(producer) as stream:
             seen = []
-            for number in range(700):
+            for number in range(total):
                 seen.append(await anext(stream))
                 await producer.advance([AdvanceItem(seen[-1][1], ACKED)])
-                if number == 300:
-                    broker.send("a", messages(200, start=500))
+                if number == total * 3 // 7:
+                    broker.send("a", messages(total - first, start=first))
         await producer.aclose()
-        assert texts(broker, seen) == messages(700)
+        assert texts(broker, seen) == messages(total)
 
     @contract_case("redelivery")
     async def test_readers_that_stop_while_messages_arrive_lose_nothing(self, broker: Broker) -> None:

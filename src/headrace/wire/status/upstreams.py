@@ -18,6 +18,7 @@ KINDS: Final = frozenset(
         "objects",
         "postgres",
         "pubsub",
+        "pulsar",
         "queue",
         "rabbitmq",
         "rabbitmq-streams",

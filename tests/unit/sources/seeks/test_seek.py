@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import SQS, Directory, Http, Kafka, Kinesis, ObjectStore, Postgres, Queue, RabbitMQ, RabbitMQStreams
+from headrace import SQS, Directory, Http, Kafka, Kinesis, ObjectStore, Postgres, Pulsar, Queue, RabbitMQ, RabbitMQStreams
 from headrace.errors import UpstreamError
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.peeks import peek
@@ -23,6 +23,7 @@ class Own(Kafka):
 UPSTREAMS: list[Upstream] = [
     SQS("orders"),
     Kinesis("orders", group="shop"),
+    Pulsar("orders", subscription="shop"),
     RabbitMQ("orders"),
     RabbitMQStreams("orders", group="shop"),
     Postgres("outbox", slot="shop"),

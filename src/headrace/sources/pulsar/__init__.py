@@ -1,0 +1,1 @@
+"""Topics of Apache Pulsar: read by a subscription, with one consumer for each partition."""
