@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -38,6 +39,18 @@ async def test_a_peek_shows_what_the_next_reader_gets_and_acknowledges_nothing(t
     assert [(raw.lane, raw.data, raw.id) for raw in during.messages] == expected  # type: ignore[attr-defined]
     assert not during.notes
     assert topic.backlog() == 2
+
+
+@pytest.mark.parametrize("parts", [(5,), (2, 5), (1, 3, 4, 5)])
+async def test_a_peek_shows_a_batch_until_all_of_it_is_acknowledged(topic: PulsarTopic, parts: tuple[int, ...]) -> None:
+    topic.send(numbers(0, 5), batch=5)
+    async with reading(topic.producer()) as stream:
+        items = await stream.take(5)
+        for first, last in pairwise((0, *parts)):
+            assert [raw.value["n"] for raw in (await peeked(topic)).messages] == list(range(5))
+            await stream.advance(items[first:last])
+        assert topic.backlog() == 0
+        assert not (await peeked(topic)).messages
 
 
 async def test_a_peek_at_one_partition(make_topic: MakeTopic) -> None:

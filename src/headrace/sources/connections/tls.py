@@ -6,10 +6,21 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
+from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
 
 TLS_FILES: Final = ("cafile", "certfile", "keyfile")
 """The settings in the extra of a connection: files in the PEM format."""
+
+
+def tls_files(connection: Connection, tls_kind: str) -> Mapping[str, str] | None:
+    """Return the files that a connection names, or None if it is not of the kind with TLS. Raises `UpstreamError` if it names some then."""
+    files = {name: str(connection.extra[name]) for name in TLS_FILES if name in connection.extra}
+    if connection.kind == tls_kind:
+        return files
+    if files:
+        raise UpstreamError(f"Connection '{connection.id}' names certificates, but is without TLS.", hint=f"Use the kind {tls_kind}.")
+    return None
 
 
 def client_context(files: Mapping[str, str] | None) -> ssl.SSLContext | None:

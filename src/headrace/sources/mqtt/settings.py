@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
-from headrace.sources.connections.tls import TLS_FILES
+from headrace.sources.connections.tls import TLS_FILES, tls_files
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 """The kinds of connections, with their default ports."""
@@ -43,16 +43,13 @@ def address_of(connection: Connection) -> Address:
         raise UpstreamError(f"Connection '{connection.id}' has no host.", hint=HINT)
     if connection.database:
         raise UpstreamError(f"Connection '{connection.id}' has a path: {connection.database!r}.", hint=f"MQTT has none. {HINT}")
-    files = {name: str(connection.extra[name]) for name in TLS_FILES if name in connection.extra}
-    if files and connection.kind != "mqtts":
-        raise UpstreamError(f"Connection '{connection.id}' names certificates, but is without TLS.", hint="Use the kind mqtts.")
     return Address(
         connection.host,
         connection.port or PORTS[connection.kind],
         connection.login,
         connection.password,
         _keepalive(connection),
-        files if connection.kind == "mqtts" else None,
+        tls_files(connection, "mqtts"),
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from headrace.errors import StreamError
 from headrace.sources.declared_decoder import decoder_of
 from headrace.sources.peeks import peek as port
 from headrace.sources.pulsar.admin import AdminApi
 from headrace.sources.pulsar.client import PulsarClient
 from headrace.sources.pulsar.message import message_id_of, raw_event
-from headrace.sources.pulsar.server_errors import described
+from headrace.sources.pulsar.server_errors import AWAY, described
 from headrace.sources.pulsar.settings import settings_of
 from headrace.sources.pulsar.subscriptions import Description
 from headrace.sources.pulsar.topics import partition_names
@@ -18,7 +19,6 @@ from headrace.sources.pulsar.upstream import Pulsar
 from headrace.triggers.raw_event import RawEvent
 from headrace.triggers.secrets import aget_connection
 
-BEFORE_FIRST: Final = (-1, -1)
 NOT_SUBSCRIBED: Final = "Subscription {name!r} of {lane} does not exist yet. These are the first messages of the topic."
 
 
@@ -35,6 +35,8 @@ async def peek(upstream: Pulsar, request: port.PeekRequest) -> port.Peek:
         await client.open()
         async with asyncio.timeout(port.PEEK_SECONDS):
             return await _read(client, admin, description, request)
+    except TimeoutError as error:
+        raise StreamError(f"The topics cannot be read: no answer within {port.PEEK_SECONDS:g} s.", hint=AWAY) from error
     finally:
         await client.aclose()
         await admin.aclose()
@@ -48,13 +50,15 @@ async def _read(client: PulsarClient, admin: AdminApi, description: Description,
         acknowledged = await admin.acknowledged(lane, description.subscription)
         if acknowledged is None:
             notes.append(NOT_SUBSCRIBED.format(name=description.subscription, lane=lane))
-        lists.append(await _messages(client, description, lane, acknowledged or BEFORE_FIRST, request.limit))
+        lists.append(await _messages(client, description, lane, acknowledged, request.limit))
     return port.Peek(port.in_turn(lists, request.limit), notes)
 
 
-async def _messages(client: PulsarClient, description: Description, lane: str, acknowledged: tuple[int, int], limit: int) -> list[RawEvent]:
+async def _messages(
+    client: PulsarClient, description: Description, lane: str, acknowledged: tuple[int, int] | None, limit: int
+) -> list[RawEvent]:
     decode = decoder_of(description.decode)
-    reader = await client.create_reader(lane, *acknowledged)
+    reader = await client.create_reader(lane, acknowledged)
     messages: list[RawEvent] = []
     size = 0
     try:

@@ -17,7 +17,7 @@ from headrace.sources.pulsar.server_errors import described
 
 FLUSH_SECONDS: Final = 0.1
 """Time for which the client collects acknowledgements."""
-CONFIRM_SECONDS: Final = 5.0
+CONFIRM_SECONDS: Final = 10.0
 EXPIRED: Final = "totalMsgExpired"
 """The statistic of messages whose time to live ended before they were acknowledged, since the broker loaded the topic."""
 SPACING_SECONDS: Final = 0.02

@@ -23,11 +23,12 @@ OPERATION_SECONDS: Final = 10
 CONNECT_MS: Final = 5_000
 CLOSE_SECONDS: Final = 5.0
 """Time for an orderly end. After it, the connections are cut."""
-BUSY_SECONDS: Final = 3.0
+BUSY_SECONDS: Final = 10.0
 """Time in which the broker notices that the connection of the last reader was closed."""
 BUSY_PAUSE_SECONDS: Final = 0.1
 MAX_CHUNKED_MESSAGES: Final = 0
 """Incomplete chunked messages of a consumer: unlimited, because the client drops the oldest beyond a limit."""
+LAST_BATCH_INDEX: Final = 2**31 - 1
 NO_TOPIC: Final = "persistent://headrace-probe/none/none"
 """A topic that does not exist. A broker cannot create it, because its tenant does not exist."""
 
@@ -99,10 +100,12 @@ class PulsarClient:
                     raise described(what, error) from error
             await asyncio.sleep(BUSY_PAUSE_SECONDS)
 
-    async def create_reader(self, topic: str, ledger: int, entry: int) -> Any:
-        """Return a reader of the messages after an entry. It acknowledges nothing. Raises as `subscribe` does."""
+    async def create_reader(self, topic: str, after: tuple[int, int] | None) -> Any:
+        """Return a reader of the messages after an entry, or of all. It acknowledges nothing. Raises as `subscribe` does."""
         what = f"Topic {topic} cannot be read"
-        start = self._library.MessageId(-1, ledger, entry, -1)
+        start = self._library.MessageId.earliest
+        if after is not None:  # with the index -1, the reader would begin with the messages of a batch in this entry
+            start = self._library.MessageId(-1, *after, LAST_BATCH_INDEX)
         return await self._call(what, self._opened(what).create_reader(topic, start, receiver_queue_size=100))
 
     async def create_producer(self, topic: str) -> Any:

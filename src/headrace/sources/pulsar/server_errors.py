@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, StreamError, UpstreamError
 CREDENTIALS: Final = "Correct the token or the certificates of the connection."
 PERMISSIONS: Final = "Grant the role of the connection the action consume on the namespace. The guide Apache Pulsar lists the permissions."
 TOPIC: Final = "Create the topic, or correct its name. Headrace creates no topics."
-AWAY: Final = "Is the broker running? Are host and port of the connection right?"
+AWAY: Final = "Is the broker running? Are host, port and, with TLS, cafile of the connection right?"
 ADMIN_AWAY: Final = "Is the admin API there? Set admin_url in the extra of the connection if it has another address."
 BUSY: Final = "ConsumerBusy"
 
@@ -34,7 +34,7 @@ TEMPORARY: Final[Mapping[str, tuple[str, str]]] = {
         "Stop the other reader, or use another subscription. A reader whose network was cut keeps it for about a minute.",
     ),
     "Timeout": ("no answer", AWAY),
-    "ConnectError": ("the connection failed", f"{AWAY} With TLS, check cafile too."),
+    "ConnectError": ("the connection failed", AWAY),
     "LookupError": ("the broker cannot look the topic up", AWAY),
 }
 """Results after which the same request may succeed, with what to do."""

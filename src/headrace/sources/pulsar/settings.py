@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from headrace.core.connection import Connection
+from headrace.core.connection_settings.checks import check_connection, text_setting
 from headrace.errors import UpstreamError
-from headrace.sources.connections.tls import TLS_FILES
+from headrace.sources.connections.tls import TLS_FILES, tls_files
 
 KINDS: Final = ("pulsar", "pulsar+ssl")
 PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
@@ -33,30 +34,22 @@ class Settings(NamedTuple):
 
 def settings_of(connection: Connection) -> Settings:
     """Return the settings of a connection. Raises `UpstreamError` if the kind is another or a setting is invalid."""
-    if connection.kind not in KINDS:
-        raise UpstreamError(f"Connection '{connection.id}' is of kind {connection.kind!r}, not 'pulsar' or 'pulsar+ssl'.", hint=HINT)
-    extra = connection.extra
-    unknown = sorted(set(extra) - set(OPTIONS))
-    if unknown:
-        raise UpstreamError(f"Connection '{connection.id}' has unknown settings: {', '.join(unknown)}.", hint=f"Use: {', '.join(OPTIONS)}.")
+    check_connection(connection, KINDS, OPTIONS, HINT)
     if not connection.host:
         raise UpstreamError(f"Connection '{connection.id}' has no host.", hint=HINT)
     if connection.login is not None or connection.password is not None:
         raise UpstreamError(f"Connection '{connection.id}' has a login: Pulsar is read with a token or a certificate.", hint=HINT)
-    files = {name: str(extra[name]) for name in TLS_FILES if extra.get(name)}
-    has_tls = connection.kind == "pulsar+ssl"
-    if files and not has_tls:
-        raise UpstreamError(f"Connection '{connection.id}' names certificates, but is without TLS.", hint="Use the kind pulsar+ssl.")
-    if ("certfile" in files) != ("keyfile" in files):
+    files = tls_files(connection, "pulsar+ssl")
+    if files is not None and ("certfile" in files) != ("keyfile" in files):
         raise UpstreamError(f"Connection '{connection.id}' names one of certfile and keyfile.", hint="Give both, or none.")
     hosts = [f"[{host}]" if ":" in host else host for host in connection.host.split(",")]
     port = connection.port or PORTS[connection.kind]
     return Settings(
         f"{connection.kind}://" + ",".join(f"{host}:{port}" for host in hosts),
         _admin_url(connection, hosts[0]),
-        str(extra["token"]) if extra.get("token") else None,
-        str(extra["listener_name"]) if extra.get("listener_name") else None,
-        files if has_tls else None,
+        text_setting(connection.extra, "token"),
+        text_setting(connection.extra, "listener_name"),
+        files,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
 from headrace.errors import UpstreamError
-from headrace.sources.connections.tls import TLS_FILES
+from headrace.sources.connections.tls import TLS_FILES, tls_files
 
 KINDS: Final = ("amqp", "amqps")
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -40,15 +40,11 @@ def address_of(connection: Connection) -> Address:
     """Return the address that a connection describes. Raises `UpstreamError` if the kind is another or a setting is invalid."""
     if connection.kind not in KINDS:
         raise UpstreamError(f"Connection '{connection.id}' is of kind {connection.kind!r}, not 'amqp' or 'amqps'.", hint=HINT)
-    extra = connection.extra
-    unknown = sorted(set(extra) - set(OPTIONS))
+    unknown = sorted(set(connection.extra) - set(OPTIONS))
     if unknown:
         raise UpstreamError(f"Connection '{connection.id}' has unknown settings: {', '.join(unknown)}.", hint=f"Use: {', '.join(OPTIONS)}.")
     if not connection.host:
         raise UpstreamError(f"Connection '{connection.id}' has no host.", hint=HINT)
-    files = {name: str(extra[name]) for name in TLS_FILES if name in extra}
-    if files and connection.kind != "amqps":
-        raise UpstreamError(f"Connection '{connection.id}' names certificates, but is without TLS.", hint="Use the kind amqps.")
     return Address(
         connection.kind,
         connection.host,
@@ -57,7 +53,7 @@ def address_of(connection: Connection) -> Address:
         connection.password or ("guest" if connection.login is None else ""),
         connection.database or DEFAULT_VHOST,
         _heartbeat(connection),
-        files if connection.kind == "amqps" else None,
+        tls_files(connection, "amqps"),
         _management(connection),
     )
 
