@@ -1,24 +1,61 @@
-"""A broker that is killed and started again, and one that is not there."""
+"""A broker that is killed and started again, one that cannot be reached, and one that is not there."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
-from headrace.errors import StreamError
+from headrace.errors import StreamError, UpstreamFenced
 from headrace.testing.contract.reading import reading
 from support.processes.ports import free_port
-from support.processes.pulsar import PulsarServer
+from support.processes.pulsar import ProxiedPulsar, new_proxied
 from support.sources.kit import PATIENCE
 from support.sources.pulsar import MakeTopic, PulsarTopic
-from support.sources.reading import numbers
+from support.sources.reading import numbers, numbers_of
 from support.sources.resumed_reading import resumed_reading
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("pulsar-outages"), pytest.mark.timeout(3 * PATIENCE)]
 
 
-async def test_a_killed_broker_loses_nothing_and_positions_do_not_go_back(own_server: PulsarServer, make_topic: MakeTopic) -> None:
+@pytest.fixture(scope="module")
+def proxied_server() -> Iterator[ProxiedPulsar]:
+    """Return a server behind a proxy, which the tests of this module may kill."""
+    proxied = new_proxied()
+    yield proxied
+    proxied.proxy.close()
+    proxied.server.close()
+
+
+async def test_a_reader_that_another_has_replaced_is_fenced(
+    proxied_server: ProxiedPulsar, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection ends, and cannot be made again before another reader has the subscription."""
+    monkeypatch.setattr("headrace.sources.pulsar.reader.WATCH_SECONDS", 0.2)
+    server, proxy = proxied_server
+    topic = make_topic(server=server)
+    topic.set_connection(proxied_server.url)
+    topic.send(numbers(0, 10))
+    async with reading(topic.producer()) as first:
+        items = await first.take(10)
+        proxy.refuse()
+        proxy.reset()
+        topic.set_connection(server.url)
+        async with reading(topic.producer()) as second:
+            again = await second.take(10)
+            with pytest.raises(UpstreamFenced, match="Another reader has taken over subscription 'shop'"):
+                await first.take(1)
+            with pytest.raises(UpstreamFenced):
+                await first.advance(items[:4])
+            proxy.calm()
+            await second.advance(again[:6])
+    async with reading(topic.producer()) as third:
+        assert numbers_of(await third.take(1)) == [6]
+
+
+async def test_a_killed_broker_loses_nothing_and_positions_do_not_go_back(proxied_server: ProxiedPulsar, make_topic: MakeTopic) -> None:
+    own_server = proxied_server.server
     topic = make_topic(server=own_server)
     async with resumed_reading(topic.upstream()) as run:
         await asyncio.to_thread(topic.send, numbers(0, 40), batch=7)

@@ -1,4 +1,4 @@
-"""A second reader, a reader that another has replaced, and what is delivered again after a reconnect."""
+"""A second reader, and what is delivered again after a reconnect."""
 
 from __future__ import annotations
 
@@ -34,33 +34,6 @@ async def test_a_second_reader_is_refused_until_the_first_has_closed(topic: Puls
         await first.advance(items[:4])
     async with reading(topic.producer()) as second:
         assert numbers_of(await second.take(6)) == list(range(4, 10))
-
-
-async def test_a_reader_that_another_has_replaced_is_fenced(topic: PulsarTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection ends, and another reader is faster than its client."""
-    monkeypatch.setattr("headrace.sources.pulsar.client.BUSY_SECONDS", PATIENCE)
-    topic.send(numbers(0, 10))
-    async with reading(topic.producer()) as first:
-        items = await first.take(10)
-        name = (topic.subscription() or {})["consumers"][0]["consumerName"]
-
-        def is_taken() -> bool:
-            consumers = (topic.subscription() or {})["consumers"]
-            if consumers and consumers[0]["consumerName"] != name:
-                return True
-            topic.server.admin("PUT", f"{path_of(topic.name)}/unload")
-            return False
-
-        async with reading(topic.producer()) as second:
-            await until_in_thread(is_taken)
-            again = await second.take(10)
-            with pytest.raises(UpstreamFenced, match="Another reader has taken over subscription 'shop'"):
-                await first.take(1)
-            with pytest.raises(UpstreamFenced):
-                await first.advance(items[:4])
-            await second.advance(again[:6])
-    async with reading(topic.producer()) as third:
-        assert numbers_of(await third.take(1)) == [6]
 
 
 async def test_messages_that_come_again_after_a_reconnect_are_not_delivered_again(make_topic: MakeTopic) -> None:

@@ -1,6 +1,8 @@
 """The client of Pulsar: one connection pool, its consumers and readers. It has threads of its own, which end when it is closed.
 
-A call that is cancelled leaves its request to the client, which drops the answer. So a client is always closed, and its end is awaited.
+A call that is cancelled leaves its request to the client, which drops the answer. So a client is always closed, and its end is awaited. It
+ends the process if a consumer is released that waits for a message and is not closed: consumers are held until the client has closed them.
+Its threads end when it is closed and no reference to a consumer is left.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class PulsarClient:
         self._settings = settings
         self._library: Any = None
         self._client: Any = None
+        self._closing: asyncio.Task[None] | None = None
+        self._receivers: list[Any] = []
 
     async def open(self) -> None:
         """Import the client library and create the client, which connects with the first request. Raises `UpstreamError`."""
@@ -85,7 +89,7 @@ class PulsarClient:
         until = asyncio.get_running_loop().time() + BUSY_SECONDS
         while True:
             try:
-                return await self._opened(what).subscribe(
+                consumer = await self._opened(what).subscribe(
                     topic,
                     subscription,
                     consumer_type=self._library.ConsumerType.Exclusive,
@@ -98,6 +102,9 @@ class PulsarClient:
             except Exception as error:
                 if result_of(error) != BUSY or asyncio.get_running_loop().time() > until:
                     raise described(what, error) from error
+            else:
+                self._receivers.append(consumer)
+                return consumer
             await asyncio.sleep(BUSY_PAUSE_SECONDS)
 
     async def create_reader(self, topic: str, after: tuple[int, int] | None) -> Any:
@@ -106,7 +113,9 @@ class PulsarClient:
         start = self._library.MessageId.earliest
         if after is not None:  # with the index -1, the reader would begin with the messages of a batch in this entry
             start = self._library.MessageId(-1, *after, LAST_BATCH_INDEX)
-        return await self._call(what, self._opened(what).create_reader(topic, start, receiver_queue_size=100))
+        reader = await self._call(what, self._opened(what).create_reader(topic, start, receiver_queue_size=100))
+        self._receivers.append(reader)
+        return reader
 
     async def create_producer(self, topic: str) -> Any:
         """Return a producer that sends each message by itself. Raises `HeadraceError`."""
@@ -123,16 +132,28 @@ class PulsarClient:
                 raise described(what, error) from error
 
     async def aclose(self) -> None:
-        """Send the acknowledgements that wait, close all consumers and end the threads."""
-        if self._client is None:
+        """Send the acknowledgements that wait, close all consumers and end the threads. It goes on if it is cancelled."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="headrace pulsar client close")
+        await asyncio.wait([self._closing])
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
             return
-        closing = asyncio.ensure_future(self._client.close())
+        closing = asyncio.ensure_future(self._end(client))
         done, _ = await asyncio.wait([closing], timeout=CLOSE_SECONDS)
         if not done:  # the broker does not answer
             closing.cancel()
-            await asyncio.to_thread(self._client.shutdown)
+            await asyncio.to_thread(client.shutdown)
         elif (error := closing.exception()) is not None:
             log.warning("client of pulsar not closed", error=str(error))
+        self._receivers.clear()
+
+    async def _end(self, client: Any) -> None:
+        """Close the consumers, then the client: it may leave a thread behind if it ends while consumers wait for messages."""
+        await asyncio.gather(*(receiver.close() for receiver in self._receivers), return_exceptions=True)
+        await client.close()
 
     def _opened(self, what: str) -> Any:
         if self._client is None:

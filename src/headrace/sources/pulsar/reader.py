@@ -81,11 +81,13 @@ class Reader:
         return self._inbox.failure
 
     async def aclose(self) -> None:
-        """End the tasks."""
+        """End the tasks, and release the consumers."""
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks.values())
+        self._tasks.clear()
+        self._consumers.clear()
 
     async def _add(self, partition: str, name: str, queue: int) -> None:
         consumer = await self._client.subscribe(partition, self._description.subscription, name, queue)
