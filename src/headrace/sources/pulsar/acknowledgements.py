@@ -46,11 +46,11 @@ class Acknowledgements:
             await self._confirm(lane)
         if lane.confirmed is not None and target.id <= lane.confirmed:
             return
+        lane.sent = target.id  # before the call: the broker may have received it when the call returns
         try:
             await consumer.acknowledge_cumulative(target.client_id)
         except Exception as error:
             raise described(f"Messages of {lane.name} cannot be acknowledged", error) from error
-        lane.sent = target.id
         await self._confirm(lane)
 
     async def look(self, lane: Lane) -> Mapping[str, Any] | None:

@@ -58,13 +58,8 @@ class AdminApi:
 
     async def find_stats(self, topic: str) -> Mapping[str, Any] | None:
         """Return the statistics of a topic without partitions, or of a partition, or None if it does not exist."""
-        what = f"The statistics of topic {topic} cannot be read"
-        answer = await self._request(what, "GET", f"{admin_path(topic)}/stats?getPreciseBacklog=false&subscriptionBacklogSize=false")
-        if answer.status == 404:
-            return None
-        if answer.status != 200:
-            raise rejection(what, answer.status, answer.body)
-        return _fields(what, answer.body)
+        path = f"{admin_path(topic)}/stats?getPreciseBacklog=false&subscriptionBacklogSize=false"
+        return await self._find(f"The statistics of topic {topic} cannot be read", path)
 
     async def find_subscription(self, topic: str, name: str) -> Mapping[str, Any] | None:
         """Return the statistics of a subscription, or None if it does not exist."""
@@ -88,18 +83,22 @@ class AdminApi:
 
     async def acknowledged(self, topic: str, name: str) -> tuple[int, int] | None:
         """Return ledger and entry up to which a subscription is acknowledged, or None if it does not exist."""
-        what = f"The subscriptions of topic {topic} cannot be read"
-        answer = await self._request(what, "GET", f"{admin_path(topic)}/internalStats")
-        if answer.status == 404:
-            return None
-        if answer.status != 200:
-            raise rejection(what, answer.status, answer.body)
-        cursors = _fields(what, answer.body).get("cursors", {})
+        stats = await self._find(f"The subscriptions of topic {topic} cannot be read", f"{admin_path(topic)}/internalStats")
+        cursors = (stats or {}).get("cursors", {})
         cursor = cursors.get(name, cursors.get(quote_plus(name)))
         if cursor is None:
             return None
         ledger, _, entry = str(cursor["markDeletePosition"]).partition(":")
         return int(ledger), int(entry)
+
+    async def _find(self, what: str, path: str) -> dict[str, Any] | None:
+        """Return the JSON object at a path, or None if there is none."""
+        answer = await self._request(what, "GET", path)
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise rejection(what, answer.status, answer.body)
+        return _fields(what, answer.body)
 
     async def _request(self, what: str, method: str, path: str, body: Any = None) -> Answer:
         if self._session is None:

@@ -51,7 +51,13 @@ class Reader:
         """Become the consumer `name` of all partitions, and begin to read. Raises `HeadraceError`."""
         partitions = await self._subscriptions.find()
         queue = max(MIN_QUEUE_MESSAGES, self._description.receiver_queue_size // len(partitions))
-        await asyncio.gather(*(self._add(partition, name, queue) for partition in partitions))
+        adding = [asyncio.ensure_future(self._add(partition, name, queue)) for partition in partitions]
+        try:
+            await asyncio.gather(*adding)
+        finally:
+            for one in adding:
+                one.cancel()
+            await asyncio.wait(adding)
         self._run(self._watch(name), "watch")
 
     async def next(self) -> tuple[Message, Delivered]:
