@@ -23,8 +23,8 @@ FILL_BATCH: Final = 1_000
 
 BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "rabbitmq_streams", "postgresql", "sqs", "pubsub", "kinesis")
 """The modules of `bench.brokers.servers`. Each has a class `Server`."""
-SOAKED: Final = (*BROKERS, "mqtt")
-"""The brokers of the soak: the last one reports too late how far a reader is."""
+SOAKED: Final = (*BROKERS, "mqtt", "pulsar")
+"""The brokers of the soak: the server of MQTT, and the client of Pulsar, report too late how far a reader is."""
 
 Send = Callable[[Sequence[int]], None]
 """Sends the messages with these numbers, and waits until the server has them, or has sent them without delay."""

@@ -5,6 +5,7 @@
 # Environment:
 #   PULSAR_ADVERTISED        the address that clients of the listener `proxied` are told, as HOST:PORT
 #   PULSAR_PROPERTIES        a file with further properties of the server
+#   PULSAR_WEB_PORT          the port of the admin API; by default a free one
 source "$(dirname "$0")/common.sh"
 PULSAR_VERSION=${PULSAR_VERSION:-4.2.4}
 OPENTELEMETRY_VERSION=1.62.0 # without it, Maven mixes two versions of OpenTelemetry, and the broker ends with a NoSuchMethodError
@@ -46,7 +47,7 @@ start() {
   [ -d "$installed/jars" ] || { echo "error: Pulsar $PULSAR_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
   folder=$(data_folder pulsar); port=$(choose_port "$folder" "${1:-}")
   # The address of the bookie is its name in the metadata, so it keeps its port too.
-  [ -f "$folder/bookie-port" ] || { free_port >"$folder/web-port"; free_port >"$folder/bookie-port"; }
+  [ -f "$folder/bookie-port" ] || { echo "${PULSAR_WEB_PORT:-$(free_port)}" >"$folder/web-port"; free_port >"$folder/bookie-port"; }
   web=$(cat "$folder/web-port"); bookie=$(cat "$folder/bookie-port")
   cat >"$folder/standalone.conf" <<P
 brokerServicePort=$port
