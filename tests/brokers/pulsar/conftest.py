@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.processes.pulsar import PulsarServer, require, shared
+from support.processes.pulsar import ProxiedPulsar, PulsarServer, shared, shared_proxied
 from support.sources.pulsar import MakeTopic, PulsarTopic
 
 
@@ -32,9 +32,8 @@ def topic(make_topic: MakeTopic) -> PulsarTopic:
 
 
 @pytest.fixture
-def own_server() -> Iterator[PulsarServer]:
-    """Return a server that a test may kill."""
-    require()
-    server = PulsarServer()
-    yield server
-    server.close()
+def proxied_server() -> Iterator[ProxiedPulsar]:
+    """Return a server behind a proxy, which a test may kill."""
+    proxied = shared_proxied()
+    yield proxied
+    proxied.proxy.calm()

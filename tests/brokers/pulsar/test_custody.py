@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.processes.deployment import Deployment, until
-from support.processes.pulsar import PulsarServer
+from support.processes.pulsar import ProxiedPulsar
 from support.sources.pulsar import MakeTopic, PulsarTopic
 from support.sources.reading import numbers
 
@@ -23,8 +23,8 @@ project.watch("orders", Pulsar({topic!r}, subscription="shop", connection={conne
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic, own_server: PulsarServer) -> PulsarTopic:
-    return make_topic(server=own_server)
+def topic(make_topic: MakeTopic, proxied_server: ProxiedPulsar) -> PulsarTopic:
+    return make_topic(server=proxied_server.server)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def deployment(tmp_path: Path, topic: PulsarTopic) -> Iterator[Deployment]:
 
 
 def test_killed_triggerers_and_a_killed_broker_store_each_message_once_and_the_audit_balances(
-    deployment: Deployment, topic: PulsarTopic, own_server: PulsarServer
+    deployment: Deployment, topic: PulsarTopic
 ) -> None:
     path = deployment.project(PROJECT.format(topic=topic.name, connection=topic.connection))
     for first in range(0, 3_000, 1_000):
@@ -43,8 +43,8 @@ def test_killed_triggerers_and_a_killed_broker_store_each_message_once_and_the_a
         triggerer = deployment.triggerer(path)
         deployment.wait_for_more_events(first)
         if first == 1_000:
-            own_server.kill()
-            own_server.start()
+            topic.server.kill()
+            topic.server.start()
         triggerer.kill()
     deployment.triggerer(path)
     until(lambda: deployment.count_events() == 3_000, "all messages are stored")

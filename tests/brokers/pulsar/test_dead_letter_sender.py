@@ -9,13 +9,13 @@ import pytest
 
 from headrace import Pulsar
 from headrace.core.values.message_text import MessageMetadata
-from support.processes.pulsar import ProxiedPulsar, PulsarServer, new_proxied, path_of
+from support.processes.pulsar import ProxiedPulsar, PulsarServer, path_of
 from support.sources.dead_letter_contract import DeadLetterSenderContract, DeadLetterTarget, ProxiedTarget, opened
 from support.sources.dead_letters import Copied, bytes_of, copied, copy_of
 from support.sources.kit import PATIENCE
 from support.sources.pulsar import PulsarTopic
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("pulsar-copies"), pytest.mark.timeout(2 * PATIENCE)]
+pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("pulsar-outages"), pytest.mark.timeout(2 * PATIENCE)]
 
 
 class PulsarTarget(DeadLetterTarget):
@@ -52,15 +52,6 @@ class PulsarTarget(DeadLetterTarget):
             copy = copied(message.data(), bytes_of(message.properties()))
             copies.append(copy._replace(key=message.partition_key().encode() or None))
         return copies
-
-
-@pytest.fixture(scope="module")
-def proxied_server() -> Iterator[ProxiedPulsar]:
-    """Return a server behind a proxy, which the tests of this module may kill."""
-    proxied = new_proxied()
-    yield proxied
-    proxied.proxy.close()
-    proxied.server.close()
 
 
 @pytest.fixture

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from headrace.errors import StreamError, UpstreamFenced
 from headrace.testing.contract.reading import reading
 from support.processes.ports import free_port
-from support.processes.pulsar import ProxiedPulsar, new_proxied
+from support.processes.pulsar import ProxiedPulsar
 from support.sources.kit import PATIENCE
 from support.sources.pulsar import MakeTopic, PulsarTopic
 from support.sources.reading import numbers, numbers_of
 from support.sources.resumed_reading import resumed_reading
 
 pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("pulsar-outages"), pytest.mark.timeout(3 * PATIENCE)]
-
-
-@pytest.fixture(scope="module")
-def proxied_server() -> Iterator[ProxiedPulsar]:
-    """Return a server behind a proxy, which the tests of this module may kill."""
-    proxied = new_proxied()
-    yield proxied
-    proxied.proxy.close()
-    proxied.server.close()
 
 
 async def test_a_reader_that_another_has_replaced_is_fenced(

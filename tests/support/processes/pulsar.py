@@ -190,14 +190,18 @@ class ProxiedPulsar(NamedTuple):
         return f"pulsar://{address}?listener_name=proxied&admin_url=http://127.0.0.1:{self.server.web_port}"
 
 
-def new_proxied() -> ProxiedPulsar:
-    """Return a new server behind a proxy. Skip the test where it is not installed."""
+@cache
+def shared_proxied() -> ProxiedPulsar:
+    """Return the server behind a proxy that all tests of this process share, and may kill. Skip the test where it is not installed."""
     require()
     proxy = Proxy(free_port())
     folder = Path(tempfile.mkdtemp(prefix="headrace-pulsar-"))
     (folder / "pulsar-0").mkdir()
     (folder / "pulsar-0" / "port").write_text(str(proxy.target))
-    return ProxiedPulsar(PulsarServer(folder=folder, PULSAR_ADVERTISED=proxy.address), proxy)
+    server = PulsarServer(folder=folder, PULSAR_ADVERTISED=proxy.address)
+    atexit.register(proxy.close)
+    atexit.register(server.close)
+    return ProxiedPulsar(server, proxy)
 
 
 def require() -> None:

@@ -87,13 +87,10 @@ def _kafka(*, short: bool, server: KafkaServer | None = None, shards: int = 1) -
     return Proxied(server, topic.upstream(shards=shards).split()[0], topic.send, proxy, True, topic.close)
 
 
-_proxied_pulsar = cache(pulsar.new_proxied)
-
-
 def _pulsar(*, short: bool, server: Any = None) -> Proxied:
     """The server is its own: only that one tells its clients the address of the proxy. The admin API is reached directly."""
     assert server is None
-    proxied = _proxied_pulsar()
+    proxied = pulsar.shared_proxied()
     topic = PulsarTopic(proxied.server)
     topic.set_connection(proxied.url)
     return Proxied(proxied.server, topic.upstream(), topic.send, proxied.proxy, True, topic.close)
