@@ -9,6 +9,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import pytest
 
 from headrace.errors import StreamError, UpstreamError
 from headrace.sources.connections.probes import probe_connection
+from headrace.sources.peeks.peek import PeekRequest, peek_upstream
 from headrace.testing.contract.reading import reading
 from headrace.triggers.secrets import get_connection
 from support.processes.certificates import Authority
@@ -104,11 +106,12 @@ def topic() -> Iterator[PulsarTopic]:
 
 async def test_a_role_that_may_consume_reads_with_tls(topic: PulsarTopic) -> None:
     topic.send(numbers(0, 5))
-    async with reading(topic.producer()) as stream:
+    async with reading(topic.producer(start=datetime.fromtimestamp(1, UTC))) as stream:
         items = await stream.take(5)
         await stream.advance(items[:3])
     async with reading(topic.producer()) as stream:
         assert numbers_of(await stream.take(2)) == [3, 4]
+    assert (await peek_upstream(topic.upstream(), PeekRequest(10))).messages
     text = await asyncio.to_thread(lambda: probe_connection(get_connection(topic.connection)))
     assert text.startswith("Pulsar 4.")
 
