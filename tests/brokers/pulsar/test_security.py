@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import base64
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -67,6 +68,7 @@ def has_namespace(server: PulsarServer) -> bool:
 def secured() -> Secured:
     require()
     folder = Path(tempfile.mkdtemp(prefix="headrace-pulsar-tls-"))
+    atexit.register(shutil.rmtree, folder)
     authority, key = Authority(folder), secrets.token_bytes(32)
     certificate = authority.issue("server")
     admin = jwt.encode({"sub": "admin"}, key, algorithm="HS256")
