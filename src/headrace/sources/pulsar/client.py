@@ -25,6 +25,8 @@ OPERATION_SECONDS: Final = 10
 CONNECT_MS: Final = 5_000
 CLOSE_SECONDS: Final = 5.0
 """Time for an orderly end. After it, the connections are cut."""
+HANDLERS_SECONDS: Final = 0.05
+"""Time for handlers that a closed consumer has cancelled: they hold its event loop, and stay in it if it ends first."""
 BUSY_SECONDS: Final = 10.0
 """Time in which the broker notices that the connection of the last reader was closed."""
 BUSY_PAUSE_SECONDS: Final = 0.1
@@ -151,8 +153,10 @@ class PulsarClient:
         self._receivers.clear()
 
     async def _end(self, client: Any) -> None:
-        """Close the consumers, then the client: it may leave a thread behind if it ends while consumers wait for messages."""
-        await asyncio.gather(*(receiver.close() for receiver in self._receivers), return_exceptions=True)
+        """Close the consumers, then the client. It leaves threads behind if it ends before its last handlers of the consumers have run."""
+        if self._receivers:
+            await asyncio.gather(*(receiver.close() for receiver in self._receivers), return_exceptions=True)
+            await asyncio.sleep(HANDLERS_SECONDS)
         await client.close()
 
     def _opened(self, what: str) -> Any:
