@@ -77,7 +77,8 @@ P
     echo "internalListenerName=direct" >>"$folder/standalone.conf"
   fi
   if [ -n "${PULSAR_PROPERTIES:-}" ]; then cat "$PULSAR_PROPERTIES" >>"$folder/standalone.conf"; fi
-  options=(-XX:MaxDirectMemorySize=256m -Dio.netty.tryReflectionSetAccessible=true -Dlog4j2.level="${PULSAR_LOG:-warn}" -Dlog4j2.disable.jmx=true)
+  mkdir -p "$folder/tmp" # a killed server leaves the libraries that it has unpacked
+  options=(-Djava.io.tmpdir="$folder/tmp" -XX:MaxDirectMemorySize=256m -Dio.netty.tryReflectionSetAccessible=true -Dlog4j2.level="${PULSAR_LOG:-warn}" -Dlog4j2.disable.jmx=true)
   for package in java.base/java.nio java.base/jdk.internal.misc java.base/java.lang java.base/sun.net java.management/sun.management \
     jdk.management/com.sun.management.internal; do options+=(--add-opens "$package=ALL-UNNAMED"); done
   java_command "$installed"

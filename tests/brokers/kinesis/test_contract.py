@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.brokers, pytest.mark.slow, pytest.mark.xdist_group("ki
 
 class TestKinesis(SourceContract):
     many = 10_000
+    one_by_one = 140
 
     def make_broker(self, folder: Path) -> Broker:
         return KinesisBroker(shared())

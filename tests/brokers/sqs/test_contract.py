@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.brokers]
 @pytest.mark.xdist_group("sqs-standard")
 class TestStandardQueue(SourceContract):
     many = 5_000
+    one_by_one = 140
 
     def make_broker(self, folder: Path) -> Broker:
         return StandardQueueBroker(shared())
@@ -24,6 +25,7 @@ class TestStandardQueue(SourceContract):
 @pytest.mark.xdist_group("sqs-fifo")
 class TestFifoQueue(SourceContract):
     many = 400
+    one_by_one = 140
 
     def make_broker(self, folder: Path) -> Broker:
         return FifoQueueBroker(shared())
