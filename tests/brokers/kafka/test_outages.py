@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.errors import StreamError, UpstreamError
 from headrace.testing.contract.reading import reading
@@ -36,6 +37,19 @@ async def test_a_reader_goes_on_after_its_broker_was_killed_and_repeats_nothing(
         await advance_until_done(stream, [*items[500:], *later])
         assert topic.committed() == 1_200
         assert "brokers" not in stream.producer.get_errors()
+
+
+async def test_the_report_of_an_outage_ends_without_a_new_message(topic: KafkaTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.sources.kafka.reader.TOPIC_CHECK_SECONDS", 0.5)
+    topic.send(numbers(0, 10))
+    async with reading(topic.producer()) as stream:
+        await stream.take(10)
+        with capture_logs() as lines:
+            await asyncio.to_thread(topic.server.kill)
+            await until(lambda: "brokers" in stream.producer.get_errors())
+            await asyncio.to_thread(topic.server.start)
+            await until(lambda: "brokers" not in stream.producer.get_errors())
+    assert "error of Kafka's client" in [line["event"] for line in lines]
 
 
 async def test_an_advance_while_the_broker_is_away_ends_and_succeeds_later(topic: KafkaTopic) -> None:

@@ -64,6 +64,13 @@ def test_a_stored_connection_is_tested_and_its_job_ends(api: Api, port: int) -> 
         assert connection.execute(select(jobs.c.state)).scalars().all() == ["succeeded", "succeeded"]
 
 
+def test_attempts_of_a_client_library_are_not_printed_before_the_error(api: Api) -> None:
+    with silent_port() as refusing:
+        assert api.run("connections", "set", "cluster", given=f"kafka://127.0.0.1:{refusing}").returncode == 0
+        away = api.run("connections", "test", "cluster")
+    assert [line.partition(":")[0] for line in away.stderr.splitlines()] == ["error", "hint"], away.stderr
+
+
 def test_errors_say_what_to_do(api: Api) -> None:
     missing = api.run("connections", "test", "nothing")
     assert (missing.returncode, "nothing" in missing.stderr, "Traceback" in missing.stderr) == (2, True, False)

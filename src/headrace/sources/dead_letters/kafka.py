@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from logging import getLogger
 from threading import Event
 from typing import Any, Final, NamedTuple
 
 from headrace.errors import CopyRejected, HeadraceError, StreamError, UpstreamError
 from headrace.ports.dead_letter_sender import DeadLetterCopy, DeadLetterSender
 from headrace.sources.dead_letters.message import copied_headers, copied_value
-from headrace.sources.kafka.broker_errors import ConnectionErrors, cause, described
+from headrace.sources.kafka.broker_errors import ConnectionErrors, cause, client_logger, described
 from headrace.sources.kafka.client import load_library
 from headrace.sources.kafka.settings import client_settings
 from headrace.sources.kafka.upstream import Kafka
@@ -110,9 +109,8 @@ class KafkaDeadLetterSender(DeadLetterSender):
 
     def _open(self, settings: Mapping[str, Any]) -> None:
         library = self._library = load_library()
-        logger = getLogger("headrace.kafka.librdkafka")
         try:
-            self._producer = library.Producer({**settings, **OWN} | {"logger": logger, "error_cb": self._errors.add})
+            self._producer = library.Producer({**settings, **OWN} | {"logger": client_logger(), "error_cb": self._errors.add})
         except library.KafkaException as error:
             raise described(f"Copies to topic {self._topic!r} cannot be sent", cause(error)) from None
         self._check_topic()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
+
+FAILED_CONNECTION: Final = "FAIL "
+"""How the line of the client on each attempt to connect that failed begins."""
 
 FENCED: Final = frozenset({"_FATAL", "_FENCED", "FENCED_INSTANCE_ID"})
 """Names of errors by which this reader is no longer the member of its group."""
@@ -145,6 +149,20 @@ class ConnectionErrors:
         if self._last is not None and OTHER_PROTOCOL.search(str(self._last.str())):
             return UpstreamError(f"{what}: {_text(self._last)}.", hint=PROTOCOL_HINT)
         return described(what, self._last or error)
+
+
+def client_logger() -> logging.Logger:
+    """Return the logger for the client, which writes to standard error without one.
+
+    The client gives the errors of connections to its callback too, so their lines are logged only with the level DEBUG.
+    """
+    logger = logging.getLogger("headrace.kafka.librdkafka")
+    logger.addFilter(_is_logged)
+    return logger
+
+
+def _is_logged(record: logging.LogRecord) -> bool:
+    return logging.getLogger().isEnabledFor(logging.DEBUG) or not record.getMessage().startswith(FAILED_CONNECTION)
 
 
 def described(what: str, error: Any) -> HeadraceError:

@@ -6,12 +6,11 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from logging import getLogger
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.core.connection import Connection
 from headrace.sources.connections.client_library import import_library
-from headrace.sources.kafka.broker_errors import TRANSIENT, ConnectionErrors, cause, described_exception, topic_error
+from headrace.sources.kafka.broker_errors import TRANSIENT, ConnectionErrors, cause, client_logger, described_exception, topic_error
 from headrace.sources.kafka.partitions import NO_EPOCH, TopicPartitionKey
 from headrace.sources.kafka.settings import ASSIGNOR, client_settings, uses_new_protocol
 
@@ -56,7 +55,7 @@ def probe(connection: Connection) -> str:
     """
     library = load_library()
     errors = ConnectionErrors()
-    settings = client_settings(connection) | {"logger": getLogger("headrace.kafka.librdkafka"), "error_cb": errors.add}
+    settings = client_settings(connection) | {"logger": client_logger(), "error_cb": errors.add}
     until = time.monotonic() + PROBE_SECONDS
     try:
         client = library.admin.AdminClient(settings)
@@ -98,8 +97,7 @@ class KafkaClient:
         self._is_stopped = is_stopped
         self._on_error = on_error
         self._errors = ConnectionErrors()
-        # Without a logger, librdkafka writes to stderr. Errors come to `on_error` as well.
-        logger = getLogger("headrace.kafka.librdkafka")
+        logger = client_logger()
         self._admin: Any = None
         self._reads_committed = settings.get("isolation.level") != "read_uncommitted"
         self._ends: dict[bool, Mapping[Any, Any]] = {}

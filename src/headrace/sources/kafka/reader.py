@@ -269,9 +269,9 @@ class KafkaReader(threading.Thread):
             # The stream opens again with the connection as it is then: credentials may have been changed.
             self._fail(described("The group cannot be read", error))
             return
-        self.problems["brokers"] = str(described("It cannot be read", error))
-        if error.name() not in AWAY:
+        if error.name() not in AWAY or "brokers" not in self.problems:  # once for an outage, not for each attempt to connect
             log.warning("error of Kafka's client", error=error.str())
+        self.problems["brokers"] = str(described("It cannot be read", error))
 
     def _end_if_overtaken(self) -> None:
         """End the stream once all that was read of an overtaken lane is answered. It reports the gap when it opens again."""
@@ -339,6 +339,7 @@ class KafkaReader(threading.Thread):
         except HeadraceError as error:
             self.problems["brokers"] = str(error)
             return
+        self.problems.pop("brokers", None)
         changed = recreated(self.partitions.assigned, birthmarks)
         if changed:
             self._fail(StreamError(f"Deleted and created again: topic {', '.join(sorted(changed))}."))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -13,6 +15,7 @@ from headrace.sources.kafka.broker_errors import (
     LOGIN_HINT,
     PROTOCOL_HINT,
     ConnectionErrors,
+    client_logger,
     described,
     rejection_hint,
     rejects_credentials,
@@ -88,3 +91,12 @@ def test_the_answer_to_the_request_comes_before_errors_of_connections() -> None:
     errors.add(KafkaError(KafkaError._AUTHENTICATION, "a/1: SASL authentication error: Authentication failed"))
     forbidden = errors.described("It failed", KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "Not authorized"))
     assert forbidden.hint == "Allow this user READ on the group."
+
+
+def test_failed_attempts_to_connect_are_logged_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
+    logger = client_logger()
+    for level in (logging.INFO, logging.DEBUG):
+        with caplog.at_level(level):
+            logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", "a/1: Connection refused")
+            logger.log(logging.WARNING, "%s [%s] %s", "MAXPOLL", "rdkafka#consumer-1", "exceeded")
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == ["MAXPOLL", "FAIL", "MAXPOLL"]
