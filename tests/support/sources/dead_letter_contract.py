@@ -206,10 +206,12 @@ class DeadLetterTargetContract:
         proxied.proxy.close()
 
     @pytest.fixture
-    def short_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Shorten the limits of the sender."""
-        for name, value in self.limits.items():
-            monkeypatch.setattr(f"headrace.sources.{name}", value)
+    def short_limits(self) -> Iterator[pytest.MonkeyPatch]:
+        """Shorten the limits of the sender until `undo`: a server that has just started may answer slowly."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.limits.items():
+                patch.setattr(f"headrace.sources.{name}", value)
+            yield patch
 
     def in_order(self, copies: Sequence[Copied]) -> list[Copied]:
         """Return copies in the order of their numbers if the target has no order."""
@@ -309,14 +311,16 @@ class DeadLetterTargetContract:
         async with opened(proxied.target.upstream()) as sender, asyncio.timeout(ERROR_SECONDS):
             assert kinds(await errors_of(sender, [copy_of(1)])) == [StreamError]
 
-    @pytest.mark.usefixtures("short_limits")
-    async def test_a_server_that_becomes_silent_is_an_error_in_bounded_time_and_gets_the_copies_later(self, proxied: ProxiedTarget) -> None:
+    async def test_a_server_that_becomes_silent_is_an_error_in_bounded_time_and_gets_the_copies_later(
+        self, proxied: ProxiedTarget, short_limits: pytest.MonkeyPatch
+    ) -> None:
         async with opened(proxied.target.upstream()) as sender:
             assert await sender.send([copy_of(0)]) == [None]
             proxied.proxy.silence()
             async with asyncio.timeout(ERROR_SECONDS):
                 assert kinds(await errors_of(sender, [copy_of(1), copy_of(2)])) == [StreamError] * 2
         proxied.proxy.calm()
+        short_limits.undo()
         async with opened(proxied.target.upstream()) as sender:
             assert await sender.send([copy_of(1), copy_of(2)]) == [None] * 2
         assert {copy.number for copy in await asyncio.to_thread(proxied.target.copies)} == {0, 1, 2}
@@ -356,14 +360,16 @@ class DeadLetterTargetContract:
         await until(lambda: proxied.proxy.open == 0)
         del sender  # until here, so that the collection of garbage closes nothing
 
-    @pytest.mark.usefixtures("short_limits")
-    async def test_copies_to_a_killed_server_are_not_confirmed_and_come_after_its_start(self, killable: DeadLetterTarget) -> None:
+    async def test_copies_to_a_killed_server_are_not_confirmed_and_come_after_its_start(
+        self, killable: DeadLetterTarget, short_limits: pytest.MonkeyPatch
+    ) -> None:
         async with opened(killable.upstream()) as sender:
             assert await sender.send([copy_of(0)]) == [None]
             await asyncio.to_thread(killable.kill)
             async with asyncio.timeout(ERROR_SECONDS):
                 assert kinds(await errors_of(sender, [copy_of(1)])) == [StreamError]
         await asyncio.to_thread(killable.start)
+        short_limits.undo()
         async with opened(killable.upstream()) as sender:
             assert await sender.send([copy_of(1)]) == [None]
         confirmed = [1] if self.forgets else [0, 1]
