@@ -339,12 +339,11 @@ class KafkaReader(threading.Thread):
         except HeadraceError as error:
             self.problems["brokers"] = str(error)
             return
-        self.problems.pop("brokers", None)
         changed = recreated(self.partitions.assigned, birthmarks)
         if changed:
             self._fail(StreamError(f"Deleted and created again: topic {', '.join(sorted(changed))}."))
-        for topic in birthmarks:
-            self.problems.pop(topic, None)
+        for name in ("brokers", *birthmarks) if birthmarks else ():  # without a partition, nothing was requested
+            self.problems.pop(name, None)
 
     def _check_stalls(self, now: float) -> None:
         """End the stream if the consumer is silent."""
