@@ -32,7 +32,7 @@ test-rest: setup-dev ## run the tests that `make test` omits, but those on broke
 test-pythons: setup-dev ## run the unit tests on the newest version of Python
 	@env -u TESTS_REPEAT_END $(BIN)/python scripts/test_pythons.py 3.13
 
-setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, Pulsar, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto through pip; Azurite through npm if Node.js is there
+setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kafka, Pulsar, ElasticMQ, Apicurio, Iceberg's REST catalog and Hadoop through Maven, kfake, NATS, pstest, versitygw and fake-gcs-server through Go; moto and the fake of Service Bus through pip; Azurite through npm if Node.js is there
 	@scripts/brokers/kafka.sh setup
 	@scripts/brokers/kfake.sh setup
 	@scripts/brokers/elasticmq.sh setup
@@ -44,6 +44,7 @@ setup-brokers: setup-dev ## install the brokers of the tests below .brokers: Kaf
 	@scripts/brokers/hadoop.sh setup
 	@scripts/brokers/postgresql.sh setup
 	@scripts/brokers/moto.sh setup
+	@scripts/brokers/service-bus.sh setup
 	@scripts/brokers/nats.sh setup
 	@scripts/brokers/pubsub.sh setup
 	@scripts/brokers/pulsar.sh setup
@@ -178,7 +179,7 @@ example-postgres: setup-dev ## run examples/postgres-outbox on a PostgreSQL serv
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 EXTRAS := --extra server --extra postgres --extra spark --extra delta --extra demo
-DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra kinesis --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra mqtt --extra nats --extra pulsar --extra rabbitmq --extra pubsub --extra schema-registry
+DEV_EXTRAS := $(EXTRAS) --extra iceberg --extra kafka --extra kinesis --extra sqs --extra objects --extra gcs --extra azure --extra redis --extra mqtt --extra nats --extra pulsar --extra rabbitmq --extra pubsub --extra schema-registry --extra service-bus
 
 lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) pyproject.toml requirements/build.in $(DEV_EXTRAS) --group dev -o requirements/dev.lock
@@ -186,6 +187,7 @@ lock: setup-dev ## resolve and pin the dependencies of pyproject.toml again
 	@$(COMPILE) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
 	@$(COMPILE) requirements/java.in -o requirements/java.lock
 	@$(COMPILE) requirements/moto.in -o requirements/moto.lock
+	@$(COMPILE) requirements/service-bus.in -o requirements/service-bus.lock
 
 clean: ## remove the output of the demo, the tests and the docs
 	@rm -rf headrace-demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

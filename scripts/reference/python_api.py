@@ -27,6 +27,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "Pulsar",
             "RabbitMQ",
             "RabbitMQStreams",
+            "ServiceBus",
             "SQS",
             "StorageQueue",
             "RedisStreams",

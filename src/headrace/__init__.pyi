@@ -30,6 +30,7 @@ from headrace.sources.queue.writer import QueueWriter as QueueWriter
 from headrace.sources.rabbitmq.streams.upstream import RabbitMQStreams as RabbitMQStreams
 from headrace.sources.rabbitmq.upstream import RabbitMQ as RabbitMQ
 from headrace.sources.redis.upstream import RedisStreams as RedisStreams
+from headrace.sources.service_bus.upstream import ServiceBus as ServiceBus
 from headrace.sources.sqs.upstream import SQS as SQS
 from headrace.streams.manager import SharedStreamManager as SharedStreamManager
 from headrace.tasks.deferral import TaskDeferred as TaskDeferred

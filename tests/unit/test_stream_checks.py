@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace import SQS, Directory, Kafka, Kinesis, Nats, Postgres, Pulsar, Queue, RabbitMQ, RedisStreams
+from headrace import SQS, Directory, Kafka, Kinesis, Nats, Postgres, Pulsar, Queue, RabbitMQ, RedisStreams, ServiceBus
 from headrace.errors import ProjectError
 from headrace.project import Project
 from headrace.triggers.base import BaseEventTrigger
@@ -67,6 +67,8 @@ def test_a_trigger_in_python_can_read_each_shard() -> None:
             "dead_letter_topic",
         ),
         (SQS("orders", dead_letter_queue="dead"), SQS("orders"), "dead_letter_queue"),
+        (ServiceBus("orders"), ServiceBus("orders", sessions=2), "sessions"),
+        (ServiceBus("orders", "billing"), ServiceBus("orders", "billing", lock=60), "lock"),
         (Directory("inbox", keep_done=3), Directory("inbox"), "keep_done"),
         (Queue("orders.queue", lanes=4), Queue("orders.queue"), "lanes"),
         (SQS("orders"), SQS("orders", decode=("sns", "json")), "decode"),

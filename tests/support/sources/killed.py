@@ -41,7 +41,7 @@ KILLABLE: Final[Mapping[str, Killable]] = {
     "s3": Killable("objects", versitygw.require, VersityGateway, forgets=False),
     "gs": Killable("objects", fake_gcs.require, lambda: FakeGcs("filesystem"), forgets=False),
 }
-"""Not here: the fake of Pub/Sub and moto, which keep nothing, and Azurite, which loses what it confirmed in its last seconds."""
+"""Not here: moto and the fakes of Pub/Sub and Service Bus, which keep nothing, and Azurite, which loses its last seconds."""
 
 
 @cache

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headrace.triggers.upstream import Upstream
-from support.processes import elasticmq, kafka, mosquitto, moto, nats, pubsub, pulsar, rabbitmq, redis, versitygw
+from support.processes import elasticmq, kafka, mosquitto, moto, nats, pubsub, pulsar, rabbitmq, redis, service_bus, versitygw
 from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer
 from support.processes.ports import free_port
@@ -28,6 +28,7 @@ from support.sources.pulsar import PulsarTopic
 from support.sources.rabbitmq import RabbitQueue, RabbitStream
 from support.sources.reading import until
 from support.sources.redis import RedisStream
+from support.sources.service_bus import ServiceBusQueue
 from support.sources.sqs import SqsQueue
 
 Advance = Callable[[], Coroutine[Any, Any, None]]
@@ -166,6 +167,16 @@ def _pubsub(*, short: bool) -> Proxied:
     return _proxied(subscription, pubsub.shared().address, subscription.upstream(), subscription.send, ordered=False)
 
 
+def _service_bus(*, short: bool) -> Proxied:
+    queue = ServiceBusQueue(service_bus.shared())
+    return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=False)
+
+
+def _service_bus_sessions(*, short: bool) -> Proxied:
+    queue = ServiceBusQueue(service_bus.shared(), sessions=2)
+    return _proxied(queue, queue.server.address, queue.upstream(), queue.send, ordered=True)
+
+
 def _objects(*, short: bool, server: Any = None) -> Proxied:
     bucket = TestBucket(server or versitygw.shared())
 
@@ -201,6 +212,8 @@ PROXIED: Final[Mapping[str, Callable[..., Proxied]]] = {
     "rabbitmq_streams": _rabbitmq_streams,
     "postgres": _postgres,
     "pubsub": _pubsub,
+    "service_bus": _service_bus,
+    "service_bus_sessions": _service_bus_sessions,
     "objects": _objects,
 }
 """How the upstream of a broker is made. With `short`, its connection has short timeouts, where a connection can."""
@@ -239,6 +252,16 @@ SHORT: Final[Mapping[str, Mapping[str, float]]] = {
         "postgres.producer.STALL_SECONDS": 1.0,
         "postgres.server.REQUEST_SECONDS": 1.0,
         "postgres.settings.CONNECT_SECONDS": 2,
+    },
+    **{
+        name: {
+            "service_bus.handler.ANSWER_SECONDS": 2.0,
+            "service_bus.handler.CLOSE_SECONDS": 0.5,
+            "service_bus.receiver.KEEPALIVE_SECONDS": 1.0,
+            "service_bus.producer.ACCEPT_SECONDS": 1.0,
+            "service_bus.producer.MAX_MESSAGES": 10,  # which a connection that is silent gets again and again
+        }
+        for name in ("service_bus", "service_bus_sessions")
     },
     "objects": {"objects.s3.client.ANSWER_SECONDS": 0.5, "aws.client.CONNECT_SECONDS": 1.0},
 }

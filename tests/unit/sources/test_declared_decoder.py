@@ -23,6 +23,7 @@ from headrace.sources.pubsub.upstream import PubSub
 from headrace.sources.pulsar.upstream import Pulsar
 from headrace.sources.rabbitmq.upstream import RabbitMQ
 from headrace.sources.redis.upstream import RedisStreams
+from headrace.sources.service_bus.upstream import ServiceBus
 from headrace.sources.sqs.upstream import SQS
 from headrace.triggerer.builtin_upstream import is_builtin_stream
 from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
@@ -164,6 +165,8 @@ UPSTREAMS = [
     lambda decode: RedisStreams("orders", group="shop", payload="data", decode=decode),
     lambda decode: Pulsar("orders", subscription="shop", decode=decode),
     lambda decode: PubSub("orders", decode=decode),
+    lambda decode: ServiceBus("orders", decode=decode),
+    lambda decode: ServiceBus("orders", "billing", sessions=2, decode=decode),
     lambda decode: SQS("orders", decode=decode),
     lambda decode: SQS("orders", decode=("sns", decode)),
     lambda decode: ObjectStore("s3://orders", read="lines", decode=decode),

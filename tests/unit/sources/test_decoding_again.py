@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import MalformedEvent
 from headrace.sources.declared_decoder import Decoding
 from headrace.sources.decoding import DECODERS, Decoded, decode_again, decoded_message
-from headrace.sources.line_splitter import LONG_LINE
+from headrace.sources.files.line_splitter import LONG_LINE
 from headrace.sources.nats.message import decode_message_again
 from headrace.sources.objects.upstream import ObjectStore
 from headrace.sources.redis.message import EntryFormat, decode_entry_again

@@ -59,7 +59,7 @@ def read_settings(connection: Connection) -> Settings:
     subject, extra = f"Connection '{connection.id}'", connection.extra
     check_connection(connection, (KIND,), OPTIONS, HINT)
     parts = _parts(subject, connection)
-    account, identity = parts.account, _identity(subject, extra)
+    account, identity = parts.account, read_identity(subject, extra)
     credentials = [parts.key is not None, parts.signature is not None, identity.client is not None or identity.tenant is not None]
     if sum(credentials) > 1:
         raise UpstreamError(f"{subject} has several credentials.", hint="Use one of: an account key, a SAS token, an identity.")
@@ -134,7 +134,8 @@ def _of_account(account: str, scheme: str, suffix: str) -> dict[Service, str]:
     return {"blob": f"{scheme}://{account}.blob.{suffix}", "queue": f"{scheme}://{account}.queue.{suffix}"}
 
 
-def _identity(subject: str, extra: Mapping[str, Any]) -> Identity:
+def read_identity(subject: str, extra: Mapping[str, Any]) -> Identity:
+    """Return the identity that the extra of a connection names. Raises `UpstreamError` if it names a part of a service principal."""
     tenant, client, secret = (text_setting(extra, name) for name in ("tenant_id", "client_id", "client_secret"))
     if (secret is None) is not (tenant is None) or (secret is not None and client is None):
         raise UpstreamError(

@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, StreamError, UpstreamError
 from headrace.sources.connections.client_library import import_library
 
 SCOPE: Final = "https://storage.azure.com/.default"
+"""The scope of tokens for the services of a storage account."""
 LIBRARY: Final = "No credentials of Azure can be read: their library"
 TOKEN_SECONDS: Final = 40.0
 EARLY_SECONDS: Final = 300.0
@@ -27,8 +28,9 @@ log = structlog.get_logger(__name__)
 class Tokens:
     """The access tokens of one identity, renewed before they expire."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, scope: str = SCOPE) -> None:
         self._identity = identity
+        self._scope = scope
         self._credential: Any = None
         self._token = ""
         self._expires = 0.0
@@ -36,7 +38,12 @@ class Tokens:
         self._lock = asyncio.Lock()
 
     async def header(self) -> str:
-        """Return the header `Authorization`.
+        """Return the header `Authorization`. Raises as `token` does."""
+        token, _ = await self.token()
+        return f"Bearer {token}"
+
+    async def token(self) -> tuple[str, float]:
+        """Return the token, and the time when it expires in seconds since the epoch.
 
         Raises:
             UpstreamError: The library or the credentials are missing, or the service refuses them.
@@ -46,7 +53,7 @@ class Tokens:
             async with self._lock:
                 if time.time() >= self._renew_at:
                     await self._renew()
-        return f"Bearer {self._token}"
+        return self._token, self._expires
 
     def drop(self) -> None:
         """Request a new token before the next request: the service has refused this one."""
@@ -71,7 +78,7 @@ class Tokens:
         try:
             if self._credential is None:
                 self._credential = self._create(library)
-            token = self._credential.get_token(SCOPE)
+            token = self._credential.get_token(self._scope)
         except Exception as error:
             raise described(error) from error
         return str(token.token), float(token.expires_on)

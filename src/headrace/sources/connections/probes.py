@@ -25,6 +25,7 @@ MODULES: Final[Mapping[str, str]] = {
     "pulsar": "headrace.sources.pulsar.client",
     "pulsar+ssl": "headrace.sources.pulsar.client",
     "pubsub": "headrace.sources.pubsub.client",
+    "servicebus": "headrace.sources.service_bus.client",
     "s3": "headrace.sources.objects.s3.probe",
     "sqs": "headrace.sources.sqs.probe",
     "aws": "headrace.sources.sqs.probe",

@@ -20,6 +20,7 @@ MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.dead_letters.rabbitmq",
     "headrace.sources.rabbitmq.upstream.RabbitMQ": "headrace.sources.dead_letters.rabbitmq",
     "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.dead_letters.redis",
+    "headrace.sources.service_bus.upstream.ServiceBus": "headrace.sources.dead_letters.cloud.service_bus",
     "headrace.sources.sqs.upstream.SQS": "headrace.sources.dead_letters.cloud.sqs",
 }
 """The module with the function `make_sender` for each class. It is imported when it is needed."""

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from headrace.sources.directory.journal import Sum
+from headrace.sources.files.line_splitter import Line, LineSplitter
 from headrace.sources.files.status import Status, is_written, status_of
-from headrace.sources.line_splitter import Line, LineSplitter
 
 CHUNK: Final = 256 * 1024
 HEAD_BYTES: Final = 1024

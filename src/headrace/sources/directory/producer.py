@@ -28,9 +28,9 @@ from headrace.sources.directory.lines import Chunk
 from headrace.sources.directory.threads import Threads
 from headrace.sources.directory.waiting import Candidate
 from headrace.sources.directory.watch import Watch, matcher
+from headrace.sources.files.line_splitter import LONG_LINE, Line
 from headrace.sources.files.names import text_of
 from headrace.sources.group_commit import GroupCommit
-from headrace.sources.line_splitter import LONG_LINE, Line
 from headrace.triggers.raw_event import Message, RawEvent
 from headrace.triggers.upstream import SharedStreamProducer
 

@@ -1,1 +1,1 @@
-"""Files of any name, their identity, and the lock of a folder: what upstreams of files share."""
+"""Files of any name, their identity, their lines, and the lock of a folder: what upstreams of files share."""

@@ -15,8 +15,8 @@ from headrace.core.values.locations import Location
 from headrace.errors import HeadraceError, StreamError, UpstreamError, UpstreamFenced
 from headrace.sources.declared_decoder import Decoding, decoder_of
 from headrace.sources.decoding import decode_again
+from headrace.sources.files.line_splitter import LONG_LINE
 from headrace.sources.group_commit import GroupCommit
-from headrace.sources.line_splitter import LONG_LINE
 from headrace.sources.objects.azure.client import AzureContainer
 from headrace.sources.objects.azure.notification import parse_notification as parse_azure
 from headrace.sources.objects.azure.queue import StorageQueue

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.errors import HeadraceError, StreamError
 from headrace.sources.decoding import Decoder, decoded_message
-from headrace.sources.line_splitter import LONG_LINE, Line, LineSplitter
+from headrace.sources.files.line_splitter import LONG_LINE, Line, LineSplitter
 from headrace.sources.objects.bucket import Bucket, Missing
 from headrace.sources.objects.intake import MAX_RETRIED, Intake
 from headrace.sources.objects.tracker import ObjectPosition, TrackedObject

@@ -48,6 +48,7 @@ MODULES: Final[Mapping[str, str]] = {
     "headrace.sources.queue.upstream.Queue": "headrace.sources.peeks.queue",
     "headrace.sources.rabbitmq.streams.upstream.RabbitMQStreams": "headrace.sources.peeks.rabbitmq",
     "headrace.sources.redis.upstream.RedisStreams": "headrace.sources.peeks.redis",
+    "headrace.sources.service_bus.upstream.ServiceBus": "headrace.sources.peeks.service_bus",
 }
 """The module with the function `peek` for each class. It is imported when it is needed, because it may need a client library."""
 

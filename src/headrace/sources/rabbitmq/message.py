@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 from headrace.core.values.text import id_part
-from headrace.sources.decoding import ATTRIBUTE_PREFIX, Decoder, decoded_message
+from headrace.sources.amqp_headers import header_bytes, header_name
+from headrace.sources.decoding import Decoder, decoded_message
 from headrace.triggers.raw_event import Message
 
 DELIVERY_COUNT: Final = "x-delivery-count"
@@ -28,7 +28,6 @@ PROPERTIES: Final = {
     "expiration": "expiration",
 }
 """Properties that become headers, by their names in the client."""
-_CLOUD_EVENTS_PREFIXES: Final = ("cloudEvents:", "cloudEvents_")
 
 
 def raw_event(message: Any, queue: str, decode: Decoder, *, is_only_queue: bool) -> Message:
@@ -55,7 +54,7 @@ def stream_event(message: Any, lane: str, decode: Decoder) -> Message:
     headers: Mapping[str, Any] = {name: value for name, value in (properties.headers or {}).items() if name != STREAM_OFFSET}
     entries = [entry for entry in _headers(headers, properties, message.delivery) if entry[0] != REDELIVERED]
     if properties.message_id:
-        entries.append(("message-id", _bytes(properties.message_id)))
+        entries.append(("message-id", header_bytes(properties.message_id)))
     return decoded_message(
         decode,
         message.body or None,
@@ -100,41 +99,14 @@ def _deliveries(headers: Mapping[str, Any], *, redelivered: bool) -> int | None:
 
 def _headers(headers: Mapping[str, Any], properties: Any, delivery: Any) -> list[tuple[str, bytes | None]]:
     """Return the sender's headers, then the properties and what the server says of the delivery."""
-    entries = [(_header_name(name), _bytes(value)) for name, value in headers.items()]
+    entries = [(header_name(name), header_bytes(value)) for name, value in headers.items()]
     for attribute, name in PROPERTIES.items():
         value = getattr(properties, attribute)
         if value not in (None, ""):
-            entries.append((name, _bytes(value)))
+            entries.append((name, header_bytes(value)))
     entries.append(("exchange", str(delivery.exchange or "").encode()))
     entries.append((REDELIVERED, b"true" if delivery.redelivered else b"false"))
     return entries
-
-
-def _header_name(name: str) -> str:
-    """Return the name of a header. Attributes of CloudEvents get the prefix that the decoder knows."""
-    for prefix in _CLOUD_EVENTS_PREFIXES:
-        if name.startswith(prefix):
-            return ATTRIBUTE_PREFIX + name[len(prefix) :]
-    return name
-
-
-def _bytes(value: Any) -> bytes | None:
-    """Return the value of a header as bytes: a text in UTF-8, any other value as text or JSON."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode(errors="surrogatepass")
-    if isinstance(value, datetime):
-        return value.isoformat().encode()
-    return json.dumps(value, default=_text, ensure_ascii=False).encode(errors="surrogatepass")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode(errors="replace")
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _milliseconds(timestamp: Any) -> int | None:

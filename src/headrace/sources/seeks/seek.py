@@ -43,6 +43,10 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
         "a queue has no position, and deletes the messages that are answered",
         "To skip all messages, purge the queue. To get messages again, send them again.",
     ),
+    "headrace.sources.service_bus.upstream.ServiceBus": (
+        "a queue or subscription has no position, and deletes the messages that are answered",
+        "To get messages again, send them again. To skip all messages, receive and delete them with Service Bus Explorer.",
+    ),
     "headrace.sources.kinesis.upstream.Kinesis": (
         "its positions are counted, and the service has no place for a count",
         "Give the upstream another group, with the start that you need.",

@@ -23,6 +23,7 @@ KINDS: Final = frozenset(
         "rabbitmq",
         "rabbitmq-streams",
         "redis",
+        "servicebus",
         "sqs",
     }
 )

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.sources.directory import lines as directory_lines
 from headrace.sources.directory.lines import CHUNK, LineReader, Mark, NotRegular, Rewritten
+from headrace.sources.files.line_splitter import MAX_LINE_BYTES, Line
 from headrace.sources.files.status import is_written
-from headrace.sources.line_splitter import MAX_LINE_BYTES, Line
 
 
 def lines_of(path: Path, offset: int = 0, *, final: bool = False) -> list[Line]:

@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import MalformedEvent, UpstreamError
 from headrace.sources.directory.journal import Entry
 from headrace.sources.directory.upstream import Directory
-from headrace.sources.line_splitter import MAX_LINE_BYTES
+from headrace.sources.files.line_splitter import MAX_LINE_BYTES
 from headrace.testing.contract.reading import reading
 from headrace.triggers.upstream import load_upstream
 from support.sources.folders import lane_of, put, until_done, until_forgotten

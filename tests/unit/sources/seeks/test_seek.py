@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import SQS, Directory, Http, Kafka, Kinesis, ObjectStore, Postgres, Pulsar, Queue, RabbitMQ, RabbitMQStreams
+from headrace import SQS, Directory, Http, Kafka, Kinesis, ObjectStore, Postgres, Pulsar, Queue, RabbitMQ, RabbitMQStreams, ServiceBus
 from headrace.errors import UpstreamError
 from headrace.sources.memory.upstream import Memory
 from headrace.sources.peeks import peek
@@ -25,6 +25,8 @@ UPSTREAMS: list[Upstream] = [
     Kinesis("orders", group="shop"),
     Pulsar("orders", subscription="shop"),
     RabbitMQ("orders"),
+    ServiceBus("orders"),
+    ServiceBus("orders", "billing", sessions=2),
     RabbitMQStreams("orders", group="shop"),
     Postgres("outbox", slot="shop"),
     ObjectStore("s3://landing/orders"),

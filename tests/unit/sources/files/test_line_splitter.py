@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sources.directory.lines import LineReader
-from headrace.sources.line_splitter import LONG_LINE_PREFIX_BYTES, MAX_LINE_BYTES, Line, LineSplitter
+from headrace.sources.files.line_splitter import LONG_LINE_PREFIX_BYTES, MAX_LINE_BYTES, Line, LineSplitter
 
 CONTENTS = st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b" ", b"\xef\xbb\xbf", b"{}", b"\xff"]), max_size=30).map(b"".join)
 

@@ -1,0 +1,149 @@
+"""Receive the messages of one queue, subscription or session, and complete and renew many at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from headrace.errors import StreamError, UpstreamError
+from headrace.sources.service_bus.handler import ANSWER_SECONDS, TURN_SECONDS, Handler
+from headrace.sources.service_bus.library import arrived_messages, renew_locks, settle
+from headrace.sources.service_bus.service_errors import is_entity_missing, is_lock_lost, is_session_lost
+
+KEEPALIVE_SECONDS: Final = 30.0
+"""After this time without an answer, the receiver sends a request. Otherwise a silent connection looks like an empty queue."""
+MAX_MESSAGES: Final = 200
+"""Messages that the service sends ahead."""
+
+Lost: TypeAlias = Mapping[UUID, str]
+"""The locks that have ended, with what the service says."""
+
+
+class EntityReceiver(Handler):
+    """Receives the messages of one queue, subscription or session.
+
+    A receiver of a session connects once: with another connection, it would get another session. The errors of lost locks are raised as
+    they are.
+    """
+
+    def __init__(self, make: Callable[[], Any], what: str, *, has_session: bool = False) -> None:
+        super().__init__(make, what)
+        self._has_session = has_session
+        self._is_ended = False
+        self._ahead: list[Any] = []
+        """What `open` has received."""
+        self._answered_at = 0.0
+
+    @property
+    def session(self) -> str | None:
+        """The session that the service has given this receiver, or None."""
+        session = None if self._handler is None else self._handler.session
+        return session.session_id if session is not None and isinstance(session.session_id, str) else None
+
+    async def open(self) -> None:
+        """Connect. With a session, wait until the service gives one. Raises `StreamError` or `UpstreamError`.
+
+        The library takes a refused receiver for an open one, until it receives.
+        """
+        self._ahead += await self.request(_receive)
+        end = time.monotonic() + ANSWER_SECONDS
+        while self._has_session and self.session is None:
+            if time.monotonic() > end:
+                raise StreamError(f"{self._what}: the service gave no session within {ANSWER_SECONDS:g} s.")
+            self._ahead += await self.request(_receive)
+
+    async def reach(self) -> None:
+        """Connect. Raises unless the service answers, be it that there is no such queue."""
+        try:
+            await self.open()
+        except UpstreamError as error:
+            if error.__cause__ is None or not is_entity_missing(error.__cause__):
+                raise
+
+    async def receive(self, seconds: float) -> list[Any]:
+        """Return the messages that have arrived, after up to `seconds` without one."""
+        end = time.monotonic() + seconds
+        if self._ahead:
+            ahead, self._ahead = self._ahead, []
+            return ahead
+        while True:
+            messages: list[Any] = await self.request(_receive)
+            now = time.monotonic()
+            if messages:
+                self._answered_at = now
+            elif now - self._answered_at >= KEEPALIVE_SECONDS:
+                await self.peek(1, 1)
+            if messages or now >= end:
+                return messages
+
+    async def complete(self, tokens: Sequence[UUID]) -> Lost:
+        """Remove messages from the queue, by the tokens of their locks."""
+        return await self._settle("completed", tokens)
+
+    async def abandon(self, tokens: Sequence[UUID]) -> Lost:
+        """Make messages available again."""
+        return await self._settle("abandoned", tokens)
+
+    async def renew(self, tokens: Sequence[UUID]) -> Lost:
+        """Renew the locks of messages. The service sets how long they last."""
+        return await self._divided(tokens, lambda receiver, some: renew_locks(receiver, some, ANSWER_SECONDS))
+
+    async def renew_session(self) -> None:
+        """Renew the lock of the session."""
+        await self.request(lambda receiver: receiver.session.renew_lock(timeout=ANSWER_SECONDS))
+
+    async def give_back(self) -> None:
+        """Return messages that have arrived and were not received. Otherwise their locks would end, which counts as a delivery."""
+        async with self._turn:
+            if self._handler is not None and arrived_messages(self._handler):
+                await self._discard()
+
+    async def peek(self, number: int, count: int) -> list[Any]:
+        """Return up to `count` messages from a sequence number on, without their locks."""
+        messages: list[Any] = await self.request(
+            lambda receiver: receiver.peek_messages(count, sequence_number=number, timeout=ANSWER_SECONDS)
+        )
+        self._answered_at = time.monotonic()
+        return messages
+
+    async def _settle(self, state: str, tokens: Sequence[UUID]) -> Lost:
+        return await self._divided(tokens, lambda receiver, some: settle(receiver, state, some))
+
+    async def _divided(self, tokens: Sequence[UUID], request: Callable[[Any, Sequence[UUID]], Awaitable[Any]]) -> Lost:
+        """Send a request about several locks. If one of them has ended, the service refuses it for all: it is sent again for each half."""
+        try:
+            await self.request(lambda receiver: request(receiver, tokens))
+        except Exception as error:
+            if not is_lock_lost(error):
+                raise
+            if len(tokens) == 1:
+                return {tokens[0]: str(error)}
+            middle = len(tokens) // 2
+            return {**await self._divided(tokens[:middle], request), **await self._divided(tokens[middle:], request)}
+        return {}
+
+    def _create(self) -> Any:
+        if self._is_ended:
+            raise StreamError(f"{self._what}: the connection of the session was lost.")
+        self._answered_at = time.monotonic()
+        return super()._create()
+
+    async def _error(self, error: Exception) -> Exception:
+        if is_lock_lost(error):
+            return error
+        headrace_error = await super()._error(error)
+        return error if is_session_lost(error) else headrace_error
+
+    async def _discard(self) -> None:
+        self._is_ended = self._has_session
+        await super()._discard()
+
+
+async def _receive(receiver: Any) -> Any:
+    """Return what has arrived, or the first message that arrives within TURN_SECONDS.
+
+    With a greater number than what has arrived, the library would wait for more.
+    """
+    return await receiver.receive_messages(max_message_count=max(1, arrived_messages(receiver)), max_wait_time=TURN_SECONDS)
