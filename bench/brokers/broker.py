@@ -21,7 +21,7 @@ BATCH: Final = 500
 FILL_BATCH: Final = 1_000
 """Messages that a sender sends at once before a reader starts."""
 
-BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "rabbitmq_streams", "postgresql", "sqs", "pubsub", "kinesis")
+BROKERS: Final = ("kafka", "redis", "nats", "rabbitmq", "rabbitmq_streams", "postgresql", "sqs", "pubsub", "kinesis", "service_bus")
 """The modules of `bench.brokers.servers`. Each has a class `Server`."""
 SOAKED: Final = (*BROKERS, "mqtt", "pulsar")
 """The brokers of the soak: the server of MQTT, and the client of Pulsar, report too late how far a reader is."""

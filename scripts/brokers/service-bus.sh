@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A fake of Azure Service Bus from this folder, on Proton of PyPI, in an environment of its own with the versions of requirements/service-bus.lock.
-# All data is in memory. The file control-port in the folder of the data has the port of its control API: see service_bus/control.py.
+# All data is in memory. The control API, see service_bus/control.py, has SERVICE_BUS_CONTROL_PORT, or a free port that is in the file control-port.
 source "$(dirname "$0")/common.sh"
 ROOT=$(cd "$HERE/../.." && pwd)
 LOCK=$ROOT/requirements/service-bus.lock
@@ -23,7 +23,7 @@ start() {
   local folder port control program; program=$(install_folder "service-bus-$PROTON_VERSION")/bin/python
   [ -f "$(install_folder "service-bus-$PROTON_VERSION")/ready" ] ||
     { echo "error: Proton $PROTON_VERSION is not installed. Run: $0 setup" >&2; exit 3; }
-  folder=$(data_folder service-bus); port=$(choose_port "$folder" "${1:-}"); control=$port
+  folder=$(data_folder service-bus); port=$(choose_port "$folder" "${1:-}"); control=${SERVICE_BUS_CONTROL_PORT:-$port}
   if [ ! -f "$folder/control-port" ]; then
     while [ "$control" = "$port" ]; do control=$(free_port); done
     echo "$control" >"$folder/control-port"

@@ -3,7 +3,7 @@
 - `PUT /queues/NAME` with lock_seconds, max_delivery_count, requires_session and max_message_bytes: create a queue, or change it.
 - `PUT /topics/NAME` with max_message_bytes, and `PUT /topics/NAME/subscriptions/NAME` with the settings of a queue.
 - `DELETE` of any of these: its links are detached with `amqp:not-found`.
-- `GET /queues/NAME`: the numbers of messages by state, the sequence numbers of the completed ones in their order, and of deliveries.
+- `GET /queues/NAME`: the numbers of messages by state, of completed ones, and of deliveries.
 - `GET /queues/NAME/messages`: the stored messages, with `?dead_letter=1` those of the sub-queue, with properties and body.
 - `POST /queues/NAME/messages` with a list of {body, id, session, properties}, the body in base 64: send messages. Also to topics.
 - `POST /queues/NAME/detach` with condition and text: close the links of the queue with this error.
@@ -27,8 +27,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from proton.reactor import ApplicationEvent  # type: ignore[import-not-found]
 
 from .codec import body_of, build, properties_of
-from .entities import MAX_MESSAGE_BYTES, Entity, Settings, Stored, Topic
+from .entities import MAX_MESSAGE_BYTES, Entity, Settings, Stored
 from .faults import Faults
+from .namespace import Topic
 
 if TYPE_CHECKING:
     from .server import Broker

@@ -6,7 +6,7 @@ Each method that depends on time takes `now`, in seconds since the epoch. A call
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID, uuid4
@@ -105,7 +105,8 @@ class Entity:
         self.stored: dict[int, Stored] = {}
         self.sessions: dict[str, Session] = {}
         self.locks: dict[UUID, Lock] = {}
-        self.completed: list[int] = []
+        self.completed = 0
+        self.deferred = 0
         self.deliveries = 0
         self.dead_letters: Entity | None = None
         self._describe_dead = describe_dead
@@ -121,6 +122,15 @@ class Entity:
     # --- What it has ---
 
     @property
+    def max_message_bytes(self) -> int:
+        """Return the limit of a message."""
+        return self.settings.max_message_bytes
+
+    def parts(self) -> list[Entity]:
+        """Return it and its sub-queue."""
+        return [self] if self.dead_letters is None else [self, self.dead_letters]
+
+    @property
     def has_available(self) -> bool:
         """Return whether a message of no session is available."""
         return bool(self._available)
@@ -131,12 +141,11 @@ class Entity:
         return bool(self._ready)
 
     def counts(self) -> dict[str, object]:
-        """Return the number of its messages in each state, the numbers of the completed ones, and the number of deliveries."""
-        deferred = sum(stored.is_deferred and stored.lock is None for stored in self.stored.values())
+        """Return the number of its messages in each state, and the numbers of completed ones and of deliveries."""
         return {
-            "active": len(self.stored) - len(self.locks) - deferred,
+            "active": len(self.stored) - len(self.locks) - self.deferred,
             "locked": len(self.locks),
-            "deferred": deferred,
+            "deferred": self.deferred,
             "dead_letter": len(self.dead_letters.stored) if self.dead_letters else 0,
             "completed": self.completed,
             "deliveries": self.deliveries,
@@ -216,7 +225,7 @@ class Entity:
         """Remove a locked message."""
         self._unlock(lock)
         self._remove(lock.stored)
-        self.completed.append(lock.stored.sequence)
+        self.completed += 1
 
     def release(self, lock: Lock, *, counts: bool) -> None:
         """Make a locked message available again. If that counts as a delivery, it may become a dead letter."""
@@ -234,6 +243,7 @@ class Entity:
         """Keep a locked message, but deliver it no more."""
         self._unlock(lock)
         lock.stored.is_deferred = True
+        self.deferred += 1
 
     def bury(self, lock: Lock, reason: str, description: str) -> None:
         """Move a locked message to the dead letters. In that sub-queue, it stays where it is."""
@@ -323,65 +333,3 @@ class Entity:
         message = self._describe_dead(stored.message, reason[:MAX_REASON_CHARACTERS], description[:MAX_REASON_CHARACTERS])
         target.stored[stored.sequence] = moved = Stored(stored.sequence, message, stored.enqueued, stored.delivery_count)
         target.offer(moved)
-
-
-@dataclass(slots=True)
-class Topic:
-    """A topic with its subscriptions by their names in small letters."""
-
-    name: str
-    max_message_bytes: int = MAX_MESSAGE_BYTES
-    subscriptions: dict[str, Entity] = field(default_factory=dict)
-
-
-class Namespace:
-    """The queues and topics, by their names in small letters."""
-
-    def __init__(self, describe_dead: Callable[[Message, str, str], Message]) -> None:
-        self.queues: dict[str, Entity] = {}
-        self.topics: dict[str, Topic] = {}
-        self._describe_dead = describe_dead
-
-    def find(self, path: str) -> Entity | Topic | None:
-        """Return what a path of a queue, a topic, a subscription or one of their sub-queues names. Capitals do not matter."""
-        *parts, last = path.lower().split("/")
-        if last == "$deadletterqueue":
-            entity = self.find("/".join(parts))
-            return entity.dead_letters if isinstance(entity, Entity) else None
-        match [*parts, last]:
-            case [name]:
-                return self.queues.get(name) or self.topics.get(name)
-            case [name, "subscriptions", subscription] if name in self.topics:
-                return self.topics[name].subscriptions.get(subscription)
-        return None
-
-    def put_queue(self, name: str, settings: Settings) -> None:
-        """Create a queue, or change the settings of one."""
-        _put(self.queues, name, name, settings, self._describe_dead)
-
-    def put_subscription(self, topic: str, name: str, settings: Settings) -> None:
-        """Create a subscription, or change the settings of one. Raise `KeyError` if there is no such topic."""
-        _put(self.topics[topic.lower()].subscriptions, name, f"{topic}/Subscriptions/{name}", settings, self._describe_dead)
-
-    def put_topic(self, name: str, max_message_bytes: int) -> None:
-        """Create a topic, or change its setting."""
-        self.topics.setdefault(name.lower(), Topic(name)).max_message_bytes = max_message_bytes
-
-    def entities(self) -> Iterator[Entity]:
-        """Yield all queues, subscriptions and sub-queues."""
-        for entity in [*self.queues.values(), *(entity for topic in self.topics.values() for entity in topic.subscriptions.values())]:
-            yield entity
-            if entity.dead_letters:
-                yield entity.dead_letters
-
-
-def _put(
-    entities: dict[str, Entity], name: str, path: str, settings: Settings, describe_dead: Callable[[Message, str, str], Message]
-) -> None:
-    entity = entities.get(name.lower())
-    if entity is None:
-        entities[name.lower()] = Entity(path, settings, describe_dead)
-        return
-    entity.settings = settings
-    if entity.dead_letters:
-        entity.dead_letters.settings = Settings(settings.lock_seconds, None, False, settings.max_message_bytes)

@@ -9,7 +9,8 @@ from uuid import UUID
 from proton import Condition, Delivery, Described, Link, symbol  # type: ignore[import-not-found]
 
 from .codec import render
-from .entities import Entity, LockLostError, Session, Topic
+from .entities import Entity, LockLostError, Session
+from .namespace import Topic
 
 NOT_ALLOWED, NOT_FOUND, LOCK_LOST = "amqp:not-allowed", "amqp:not-found", "com.microsoft:message-lock-lost"
 SESSION_FILTER: Final = "com.microsoft:session-filter"

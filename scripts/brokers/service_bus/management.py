@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,7 +13,8 @@ from proton import Message as ProtonMessage
 
 from .codec import milliseconds, render
 from .entities import Entity, Lock, LockLostError
-from .faults import BUSY_CONDITION, BUSY_TEXT
+from .faults import BUSY_CONDITION, BUSY_TEXT, Faults
+from .tokens import RejectedTokenError, scope
 
 VENDOR: Final = "com.microsoft:"
 MAX_BROWSED_BYTES: Final = 256 * 1024
@@ -41,6 +43,17 @@ def reply(request: Any, answer: Answer, *, is_token: bool) -> Any:
     if answer.condition:
         properties["error-condition" if is_token else "errorCondition"] = answer.condition
     return ProtonMessage(correlation_id=request.id, properties=properties, body={} if answer.body is None else answer.body)
+
+
+def answer_token(request: Any, faults: Faults, allowed: set[str]) -> Answer:
+    """Check a token, and add the path below which it allows everything."""
+    if faults.on_token():
+        return Answer(401, "InvalidSignature: The token has an invalid signature.", "amqp:unauthorized-access")
+    try:
+        allowed.add(scope(str(request.body), str((request.properties or {}).get("name", "")), time.time()))
+    except RejectedTokenError as cause:
+        return Answer(401, str(cause), "amqp:unauthorized-access")
+    return Answer(202, "Accepted")
 
 
 def carry_out(entity: Entity, operation: str, body: Any, now: float) -> Answer:

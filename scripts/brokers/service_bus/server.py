@@ -9,30 +9,19 @@ from __future__ import annotations
 import logging
 import sys
 import time
-import traceback
 from typing import Any, Final
 
-from proton import ConnectionException, Link, Message, ProtonException  # type: ignore[import-not-found]
+from proton import Link, Message, ProtonException  # type: ignore[import-not-found]
 from proton.reactor import Container, EventInjector  # type: ignore[import-not-found]
 
 from . import control, management
 from .codec import EncodingError, describe_dead, parse_batch
-from .entities import Entity, Namespace, SessionLockedError, Topic
+from .entities import Entity, SessionLockedError
 from .faults import BUSY, BUSY_CONDITION, BUSY_TEXT, Faults
-from .links import (
-    NOT_ALLOWED,
-    NOT_FOUND,
-    Accepting,
-    Receiving,
-    Requests,
-    Sending,
-    close,
-    echo,
-    error,
-    reject,
-    session_filter,
-)
-from .tokens import RejectedTokenError, allows, path_of, scope
+from .guard import Guarded
+from .links import NOT_ALLOWED, NOT_FOUND, Accepting, Receiving, Requests, Sending, close, echo, error, reject, session_filter
+from .namespace import Namespace, Topic
+from .tokens import allows, path_of
 
 CREDIT: Final = 1_000
 TICK_SECONDS: Final = 0.05
@@ -174,7 +163,7 @@ class Broker:
             close(link, NOT_ALLOWED, f"Messages cannot be sent to '{entity.name}'.")
             return
         self._roles[link] = Sending(link, entity)
-        link.max_message_size = entity.max_message_bytes if isinstance(entity, Topic) else entity.settings.max_message_bytes
+        link.max_message_size = entity.max_message_bytes
         echo(link)
         link.flow(CREDIT)
 
@@ -187,12 +176,9 @@ class Broker:
                 close(link, BUSY_CONDITION, BUSY_TEXT)
         elif isinstance(entity, Topic) or has_filter != entity.settings.requires_session:
             echo(link)
-            reason = (
-                "a topic has no messages"
-                if isinstance(entity, Topic)
-                else "a receiver of sessions, and only one, needs an entity with sessions"
+            close(
+                link, NOT_ALLOWED, f"It is not possible to receive from '{entity.name}': only an entity with sessions has such receivers."
             )
-            close(link, NOT_ALLOWED, f"It is not possible to receive from '{entity.name}': {reason}.")
         elif not has_filter:
             self._start(link, Receiving(link, entity, None))
             echo(link)
@@ -260,10 +246,7 @@ class Broker:
 
     def detach(self, entity: Entity | Topic, condition: str, text: str) -> int:
         """Close the links of an entity and its sub-queue with an error, and return their number."""
-        ended = [entity, *([entity.dead_letters] if isinstance(entity, Entity) and entity.dead_letters else [])]
-        if isinstance(entity, Topic):
-            for subscription in entity.subscriptions.values():
-                ended += [subscription, *([subscription.dead_letters] if subscription.dead_letters else [])]
+        ended = entity.parts()
         links = [link for link, role in self._roles.items() if any(role.entity is one for one in ended)]
         for link in links:
             if isinstance(self._roles[link], Accepting):
@@ -299,7 +282,7 @@ class Broker:
 
     def _store(self, role: Sending, delivery: Any, encoded: bytes) -> None:
         entity = role.entity
-        limit = entity.max_message_bytes if isinstance(entity, Topic) else entity.settings.max_message_bytes
+        limit = entity.max_message_bytes
         if len(encoded) > limit:
             reject(delivery, "amqp:link:message-size-exceeded", f"The message has {len(encoded)} bytes, at most {limit} are allowed.")
             return
@@ -329,7 +312,11 @@ class Broker:
     def _answer(self, role: Requests, encoded: bytes) -> None:
         request = Message()
         request.decode(encoded)
-        answer = self._answer_token(role, request) if role.path == TOKENS else self._answer_management(role, request)
+        answer: management.Answer | None
+        if role.path == TOKENS:
+            answer = management.answer_token(request, self.faults, self._connections[role.link.connection])
+        else:
+            answer = self._answer_management(role, request)
         if answer is None:
             return
         for link, other in self._roles.items():
@@ -338,17 +325,6 @@ class Broker:
                 sent = link.send(reply)
                 sent.settle()
                 return
-
-    def _answer_token(self, role: Requests, request: Any) -> management.Answer:
-        properties = request.properties or {}
-        if self.faults.on_token():
-            return management.Answer(401, "InvalidSignature: The token has an invalid signature.", "amqp:unauthorized-access")
-        try:
-            allowed = scope(str(request.body), str(properties.get("name", "")), time.time())
-        except RejectedTokenError as cause:
-            return management.Answer(401, str(cause), "amqp:unauthorized-access")
-        self._connections[role.link.connection].add(allowed)
-        return management.Answer(202, "Accepted")
 
     def _answer_management(self, role: Requests, request: Any) -> management.Answer | None:
         fault = self.faults.on_management()
@@ -411,23 +387,6 @@ class Broker:
                 role.is_silent = False
         for entity in list(self._receivers):
             self.deliver(entity)
-
-
-class Guarded:
-    """Passes events to a broker, and reports an error of it instead of ending the process."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-
-    def on_unhandled(self, method: str, event: Any) -> None:
-        """Pass an event."""
-        handle = getattr(self.broker, method, None)
-        if handle is None:
-            return
-        try:
-            handle(event)
-        except (ConnectionException, ProtonException, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-            traceback.print_exc()
 
 
 def main() -> None:
