@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_integer
+from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.pubsub.producer import PubSubProducer, SubscriptionDescription
 
@@ -46,7 +46,7 @@ class PubSub(DecodingUpstream):
         self.decodings = (decoding,)
         self._description = SubscriptionDescription(
             _resource_name("subscription", subscription),
-            _connection_id(connection),
+            check_text("connection", connection),
             decoding,
             check_integer("lease", lease, MIN_LEASE_SECONDS, MAX_LEASE_SECONDS, "seconds"),
             check_integer("wait", wait, 1, MAX_WAIT_SECONDS, "seconds"),
@@ -93,9 +93,3 @@ def _resource_name(argument: str, name: object) -> str:
             hint="Give its name without the project: 3 to 255 letters, digits and '-._~+%', first a letter.",
         )
     return name
-
-
-def _connection_id(connection: object) -> str:
-    if not isinstance(connection, str) or not connection:
-        raise UpstreamError(f"Invalid connection {connection!r}: it is not a text.")
-    return connection

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_integer
+from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import Decoding, DecodingUpstream, ValueFunction, check_decoding
 from headrace.sources.service_bus.producer import EntityDescription, ServiceBusProducer
 
@@ -53,7 +53,7 @@ class ServiceBus(DecodingUpstream):
         self._description = EntityDescription(
             _name("entity", entity, _NAME),
             None if subscription is None else _name("subscription", subscription, _SUBSCRIPTION),
-            _connection_id(connection),
+            check_text("connection", connection),
             decoding,
             check_integer("lock", lock, MIN_LOCK_SECONDS, MAX_LOCK_SECONDS, "seconds"),
             None if sessions is None else check_integer("sessions", sessions, 1, MAX_SESSIONS, "sessions"),
@@ -106,9 +106,3 @@ def _other_entity(name: object, read: str) -> str:
     if other.lower() == read.lower():
         raise UpstreamError(f"The dead-letter queue {other!r} is the one that is read.", hint="Name another queue.")
     return other
-
-
-def _connection_id(connection: object) -> str:
-    if not isinstance(connection, str) or not connection:
-        raise UpstreamError(f"Invalid connection {connection!r}: it is not a text.")
-    return connection

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.errors import UpstreamError
-from headrace.sources.arguments import check_integer
+from headrace.sources.arguments import check_integer, check_text
 from headrace.sources.declared_decoder import DecodingUpstream, ValueFunction
 from headrace.sources.sqs.envelopes import Step, check_steps
 from headrace.sources.sqs.producer import PollSettings, QueueDescription, SqsProducer
@@ -53,7 +53,7 @@ class SQS(DecodingUpstream):
         dead_letter_queue: str | None = None,
     ) -> None:
         self._queue = _queue_name(queue)
-        self._connection = _connection_id(connection)
+        self._connection = check_text("connection", connection)
         self._account = _account_digits(account)
         self._decode = check_steps(decode)
         self.decodings = self._decode
@@ -119,12 +119,6 @@ def _other_queue(queue: object, read: str) -> str:
     if name == read:
         raise UpstreamError(f"The dead-letter queue {name!r} is the queue that is read.", hint="Name another queue.")
     return name
-
-
-def _connection_id(connection: object) -> str:
-    if not isinstance(connection, str) or not connection:
-        raise UpstreamError(f"Invalid connection {connection!r}: it is not a text.")
-    return connection
 
 
 def _account_digits(account: object) -> str | None:
