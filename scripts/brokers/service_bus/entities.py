@@ -203,10 +203,10 @@ class Entity:
             return lock
         return None
 
-    def holds(self, token: UUID, now: float, session: str | None = None) -> Lock:
-        """Return the lock of a token. Raise `LockLostError` if it has ended, or if a session is named and the lock is of another."""
+    def holds(self, token: UUID, now: float) -> Lock:
+        """Return the lock of a token. Raise `LockLostError` if it has ended."""
         lock = self.locks.get(token)
-        if lock is None or lock.until <= now or (lock.session and session is not None and lock.session.name != session):
+        if lock is None or lock.until <= now:
             raise LockLostError
         return lock
 
@@ -283,12 +283,15 @@ class Entity:
         session.until = now + self.settings.lock_seconds
         return session.until
 
-    def end_session(self, session: Session) -> None:
-        """End the lock of a session. The messages that its holder did not settle are available again, with a delivery more."""
+    def end_session(self, session: Session, *, counts: bool) -> None:
+        """End the lock of a session. The messages that its holder did not settle are available again.
+
+        That counts as a delivery if the lock has expired, and not if the session was given back.
+        """
         self._held.pop(session.name, None)
         session.holder = None
         for lock in list(session.locks.values()):
-            self.release(lock, counts=True)
+            self.release(lock, counts=counts)
         self._update_ready(session)
         if not session.available:
             self.sessions.pop(session.name, None)
@@ -305,7 +308,7 @@ class Entity:
                 has_messages = True
         for session in [session for session in self._held.values() if session.until <= now]:
             holders.append(session.holder)
-            self.end_session(session)
+            self.end_session(session, counts=True)
             has_messages = True
         return Expired(has_messages, holders)
 

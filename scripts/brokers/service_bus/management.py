@@ -77,10 +77,12 @@ def _renew_lock(entity: Entity, values: dict[str, Any], now: float) -> Answer:
 
 
 def _update_disposition(entity: Entity, values: dict[str, Any], now: float) -> Answer:
-    session = values.get("session-id")
+    """Settle messages. Those of a session are settled over the link that received them only."""
+    if entity.settings.requires_session:
+        return Answer(410, "The session lock is not held by this link.", VENDOR + "session-lock-lost")
     tokens = list(dict.fromkeys(_tokens(values)))
     settle = _settlement(entity, values)
-    locks = [entity.holds(token, now, session) for token in tokens]
+    locks = [entity.holds(token, now) for token in tokens]
     for lock in locks:
         settle(lock)
     return Answer(200, ended=tokens, has_messages=values["disposition-status"] == "abandoned")

@@ -241,7 +241,7 @@ class Broker:
         elif isinstance(role, Receiving):
             self._receivers.get(role.entity, {}).pop(role, None)
             if role.session and role.session.holder is role:
-                role.entity.end_session(role.session)
+                role.entity.end_session(role.session, counts=False)
                 self._accept_sessions(role.entity)
 
     def detach(self, entity: Entity | Topic, condition: str, text: str) -> int:

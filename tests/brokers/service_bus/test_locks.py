@@ -148,3 +148,38 @@ async def test_a_session_whose_connection_is_lost_comes_again_and_nothing_is_del
         assert [raw.value["n"] for raw, _ in later] == list(range(20, 30))
         await stream.advance([*items, *later])
         await until_in_thread(lambda: sessions.count() == (0, 0))
+
+
+async def test_messages_sent_ahead_to_a_full_stream_are_given_back_before_their_locks_end(queue: ServiceBusQueue) -> None:
+    """The end of a lock counts as a delivery, and the service moves a message with too many to its dead letters."""
+    queue.send(numbers(0, 1_000))
+    producer = queue.producer()
+    async with opened(producer) as stream:
+        first = await anext(stream)
+        await asyncio.sleep(2 * LOCK_SECONDS + 1)
+        stored = await asyncio.to_thread(queue.server.messages, queue.path)
+        assert {one["delivery_count"] for one in stored} == {0}
+        assert 0 < sum(one["locked"] for one in stored) < 1_000
+        rest = [await anext(stream) for _ in range(999)]
+        assert sorted(raw.value["n"] for raw, _ in [first, *rest]) == list(range(1_000))
+    await producer.aclose()
+
+
+async def test_a_session_that_is_given_back_counts_as_no_delivery(sessions: ServiceBusQueue) -> None:
+    sessions.send(numbers(0, 5))
+    for _ in range(2):
+        async with reading(sessions.producer()) as stream:
+            assert {raw.delivery for raw, _ in await stream.take(5)} == {1}
+
+
+async def test_a_link_that_the_service_closes_because_it_is_idle_is_no_outage(queue: ServiceBusQueue) -> None:
+    async with reading(queue.producer()) as stream:
+        queue.send(numbers(0, 1))
+        items = await stream.take(1)
+        closed = {"condition": "amqp:link:detach-forced", "text": "The link is closed because it was idle for 10 minutes."}
+        assert await asyncio.to_thread(queue.server.request, "POST", f"{queue.path}/detach", closed) == {"links": 1}
+        queue.send(numbers(1, 5))
+        items += await stream.take(4)
+        assert stream.producer.get_errors() == {}
+        await stream.advance(items)
+        assert queue.count() == (0, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 _LOG = logging.getLogger(__name__)
@@ -18,6 +18,29 @@ _LOG = logging.getLogger(__name__)
 async def settle(receiver: Any, state: str, tokens: Sequence[UUID]) -> None:
     """Settle the messages of locks, all or none of them. The states are those of the service: `completed`, `abandoned`."""
     await receiver._do_retryable_operation(receiver._settle_message_via_mgmt_link, settlement=state, lock_tokens=[*tokens])
+
+
+class Delivery(NamedTuple):
+    """The number of a message on its link, and its tag."""
+
+    number: int
+    tag: bytes
+
+
+def delivery_of(message: Any) -> Delivery:
+    """Return the delivery of a received message."""
+    return Delivery(int(message._delivery_id), message._delivery_tag)
+
+
+async def settle_range(receiver: Any, run: Sequence[Delivery], seconds: float) -> None:
+    """Complete the messages of a run without a gap, over the link that received them, and wait for the service up to `seconds`."""
+
+    async def settle_run() -> None:
+        numbers = (run[0].number, run[-1].number)
+        await receiver._handler.settle_messages_async(numbers, run[0].tag, "accepted", await_outcome=True, outcome_timeout=seconds)
+
+    await receiver._do_retryable_operation(settle_run)
+    receiver._handler._link._received_delivery_tags.difference_update(delivery.tag for delivery in run)
 
 
 async def renew_locks(receiver: Any, tokens: Sequence[UUID], seconds: float) -> None:

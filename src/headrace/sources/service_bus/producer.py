@@ -16,6 +16,7 @@ from headrace.sources.service_bus.client import next_session, open_client
 from headrace.sources.service_bus.handler import TURN_SECONDS
 from headrace.sources.service_bus.queue import POLL_SECONDS, QueueService
 from headrace.sources.service_bus.receiver import MAX_MESSAGES, EntityReceiver
+from headrace.sources.service_bus.session_receiver import SessionReceiver
 from headrace.sources.service_bus.sessions import SessionService
 from headrace.triggers.raw_event import Message
 from headrace.triggers.secrets import aget_connection
@@ -85,7 +86,7 @@ class ServiceBusProducer(LeaseProducer):
 async def _check_sessions(client: Any, description: EntityDescription, what: str) -> None:
     """Open a session that has no messages: otherwise an absent queue is reported late. Closes the client if the service refuses it."""
     make = receivers_of(client, description, session_id=f"{CHECKED_SESSION}-{uuid4().hex}")
-    receiver = EntityReceiver(make, what, has_session=True)
+    receiver = SessionReceiver(make, what)
     try:
         await receiver.open()
     except BaseException:

@@ -46,7 +46,7 @@ class QueueService:
 
         If the stream takes no more messages, the ones that the service has sent ahead are given back before their locks end.
         """
-        if time.monotonic() - self._polled_at > seconds / UNREAD_PART:
+        if seconds and time.monotonic() - self._polled_at > seconds / UNREAD_PART:
             await self._receiver.give_back()
         request = self._receiver.renew if seconds else self._receiver.abandon
         return _failures(leases, await request(_tokens(leases)))

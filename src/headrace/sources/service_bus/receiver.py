@@ -1,4 +1,4 @@
-"""Receive the messages of one queue, subscription or session, and complete and renew many at once."""
+"""Receive the messages of one queue or subscription, and complete and renew many at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from headrace.errors import StreamError, UpstreamError
 from headrace.sources.service_bus.handler import ANSWER_SECONDS, TURN_SECONDS, Handler
 from headrace.sources.service_bus.library import arrived_messages, renew_locks, settle
-from headrace.sources.service_bus.service_errors import is_entity_missing, is_lock_lost, is_session_lost
+from headrace.sources.service_bus.service_errors import is_entity_missing, is_idle, is_lock_lost
 
 KEEPALIVE_SECONDS: Final = 30.0
 """After this time without an answer, the receiver sends a request. Otherwise a silent connection looks like an empty queue."""
@@ -22,37 +22,20 @@ Lost: TypeAlias = Mapping[UUID, str]
 
 
 class EntityReceiver(Handler):
-    """Receives the messages of one queue, subscription or session.
+    """Receives the messages of one queue or subscription. The errors of lost locks are raised as they are."""
 
-    A receiver of a session connects once: with another connection, it would get another session. The errors of lost locks are raised as
-    they are.
-    """
-
-    def __init__(self, make: Callable[[], Any], what: str, *, has_session: bool = False) -> None:
+    def __init__(self, make: Callable[[], Any], what: str) -> None:
         super().__init__(make, what)
-        self._has_session = has_session
-        self._is_ended = False
         self._ahead: list[Any] = []
         """What `open` has received."""
         self._answered_at = 0.0
 
-    @property
-    def session(self) -> str | None:
-        """The session that the service has given this receiver, or None."""
-        session = None if self._handler is None else self._handler.session
-        return session.session_id if session is not None and isinstance(session.session_id, str) else None
-
     async def open(self) -> None:
-        """Connect. With a session, wait until the service gives one. Raises `StreamError` or `UpstreamError`.
+        """Connect. Raises `StreamError` or `UpstreamError`.
 
         The library takes a refused receiver for an open one, until it receives.
         """
-        self._ahead += await self.request(_receive)
-        end = time.monotonic() + ANSWER_SECONDS
-        while self._has_session and self.session is None:
-            if time.monotonic() > end:
-                raise StreamError(f"{self._what}: the service gave no session within {ANSWER_SECONDS:g} s.")
-            self._ahead += await self.request(_receive)
+        self._ahead += await self.request(receive_once)
 
     async def reach(self) -> None:
         """Connect. Raises unless the service answers, be it that there is no such queue."""
@@ -69,7 +52,7 @@ class EntityReceiver(Handler):
             ahead, self._ahead = self._ahead, []
             return ahead
         while True:
-            messages: list[Any] = await self.request(_receive)
+            messages = await self._receive_once()
             now = time.monotonic()
             if messages:
                 self._answered_at = now
@@ -89,10 +72,6 @@ class EntityReceiver(Handler):
     async def renew(self, tokens: Sequence[UUID]) -> Lost:
         """Renew the locks of messages. The service sets how long they last."""
         return await self._divided(tokens, lambda receiver, some: renew_locks(receiver, some, ANSWER_SECONDS))
-
-    async def renew_session(self) -> None:
-        """Renew the lock of the session."""
-        await self.request(lambda receiver: receiver.session.renew_lock(timeout=ANSWER_SECONDS))
 
     async def give_back(self) -> None:
         """Return messages that have arrived and were not received. Otherwise their locks would end, which counts as a delivery."""
@@ -124,24 +103,25 @@ class EntityReceiver(Handler):
             return {**await self._divided(tokens[:middle], request), **await self._divided(tokens[middle:], request)}
         return {}
 
+    async def _receive_once(self) -> list[Any]:
+        """Return what has arrived. The service closes links that were idle for ten minutes: then connect again."""
+        try:
+            messages: list[Any] = await self.request(receive_once)
+        except StreamError as error:
+            if error.__cause__ is None or not is_idle(error.__cause__):
+                raise
+            messages = await self.request(receive_once)
+        return messages
+
     def _create(self) -> Any:
-        if self._is_ended:
-            raise StreamError(f"{self._what}: the connection of the session was lost.")
         self._answered_at = time.monotonic()
         return super()._create()
 
     async def _error(self, error: Exception) -> Exception:
-        if is_lock_lost(error):
-            return error
-        headrace_error = await super()._error(error)
-        return error if is_session_lost(error) else headrace_error
-
-    async def _discard(self) -> None:
-        self._is_ended = self._has_session
-        await super()._discard()
+        return error if is_lock_lost(error) else await super()._error(error)
 
 
-async def _receive(receiver: Any) -> Any:
+async def receive_once(receiver: Any) -> Any:
     """Return what has arrived, or the first message that arrives within TURN_SECONDS.
 
     With a greater number than what has arrived, the library would wait for more.

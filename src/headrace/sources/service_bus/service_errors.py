@@ -27,6 +27,7 @@ REJECTED_SENDS: Final[Mapping[str, str]] = {
 """The same for requests that send."""
 NOT_ALLOWED: Final = "amqp:not-allowed"
 """The condition by which the service refuses a receiver without a session on an entity with sessions, and the reverse."""
+DETACHED: Final = "amqp:link:detach-forced"
 _SESSIONS: Final = "Give sessions= a number if the queue or subscription requires sessions, and only then."
 MAX_CAUSES: Final = 5
 AWAY: Final = frozenset({"ServiceBusConnectionError", "ServiceBusCommunicationError", "OperationTimeoutError", "TimeoutError"})
@@ -48,6 +49,11 @@ def condition_of(error: BaseException) -> str:
 def is_lock_lost(error: BaseException) -> bool:
     """Return whether the service refuses a request because the lock of a message has ended."""
     return type(error).__name__ in LOST_LOCKS
+
+
+def is_idle(error: BaseException) -> bool:
+    """Return whether the service has closed a link by itself, as it does if nothing was sent over it for ten minutes."""
+    return condition_of(error) == DETACHED
 
 
 def is_session_lost(error: BaseException) -> bool:

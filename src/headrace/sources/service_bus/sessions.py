@@ -22,8 +22,9 @@ from headrace.sources.leases.leases import Lease
 from headrace.sources.leases.service import Answer, Failures, Received
 from headrace.sources.service_bus.message import event_of, id_of, sequence_number_of
 from headrace.sources.service_bus.queue import MAX_TOKENS, POLL_SECONDS
-from headrace.sources.service_bus.receiver import MAX_MESSAGES, EntityReceiver
-from headrace.sources.service_bus.service_errors import described, is_session_lost
+from headrace.sources.service_bus.receiver import MAX_MESSAGES
+from headrace.sources.service_bus.service_errors import described, is_lock_lost, is_session_lost
+from headrace.sources.service_bus.session_receiver import SessionReceiver
 
 IDLE_SECONDS: Final = 1.0
 """How long an empty session is held."""
@@ -42,7 +43,7 @@ log = structlog.get_logger(__name__)
 class _Session:
     """A session that this process holds. `open` has the locks of its messages that are not completed."""
 
-    def __init__(self, id: str, receiver: EntityReceiver) -> None:
+    def __init__(self, id: str, receiver: SessionReceiver) -> None:
         self.id = id
         self.receiver = receiver
         self.open: set[str] = set()
@@ -77,7 +78,7 @@ class SessionService:
         self._arrived: asyncio.Queue[Received] = asyncio.Queue(MAX_MESSAGES)
         self._sessions: dict[str, _Session] = {}
         self._readers: set[asyncio.Task[None]] = set()
-        self._waiting: set[EntityReceiver] = set()
+        self._waiting: set[SessionReceiver] = set()
         self._failure: HeadraceError | None = None
         self._lost: dict[str, float] = {}
         """When sessions were lost, by the monotonic clock."""
@@ -153,7 +154,7 @@ class SessionService:
         attempt = 0
         while True:
             await self._slots.acquire()
-            receiver = EntityReceiver(self._make, self._what, has_session=True)
+            receiver = SessionReceiver(self._make, self._what)
             self._waiting.add(receiver)
             try:
                 await receiver.open()
@@ -178,7 +179,7 @@ class SessionService:
                 if len(self._accepting) < MAX_ACCEPTING:
                     self._add_accepting(is_first=False)
 
-    def _begin(self, receiver: EntityReceiver) -> None:
+    def _begin(self, receiver: SessionReceiver) -> None:
         session = _Session(receiver.session or "", receiver)
         self._waiting.discard(receiver)
         self._sessions[session.id] = session
@@ -280,7 +281,7 @@ class SessionService:
             session.is_lost = True  # its connection is
             return dict.fromkeys(leases, error)
         except Exception as error:
-            if not is_session_lost(error):
+            if not (is_session_lost(error) or is_lock_lost(error)):
                 raise
             session.is_lost = True
             return dict.fromkeys(leases, described(self._what, error))

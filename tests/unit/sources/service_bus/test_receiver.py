@@ -15,8 +15,10 @@ from headrace.errors import StreamError, UpstreamError
 from headrace.sources.service_bus import handler
 from headrace.sources.service_bus import receiver as module
 from headrace.sources.service_bus.receiver import EntityReceiver, Lost
+from headrace.sources.service_bus.session_receiver import SessionReceiver
 
 LOCKS = [UUID(int=number) for number in range(1, 41)]
+WHAT = "'orders' cannot be read"
 
 
 class Library:
@@ -28,6 +30,9 @@ class Library:
         self.lost: set[UUID] = set()
         self.requests: list[tuple[str, list[UUID]]] = []
         self.error: Exception | None = None
+        """What each request raises."""
+        self.errors: list[Exception] = []
+        """What the next requests raise, before that."""
         self.answered = asyncio.Event()
         """Set unless requests are to wait for it, or for the end of the connection."""
         self.answered.set()
@@ -103,6 +108,8 @@ class LibraryReceiver:
                 one.cancel()
             if self.aborted.is_set():
                 raise exceptions.ServiceBusConnectionError(message="The connection was closed.")
+            if library.errors:
+                raise library.errors.pop(0)
             if library.error is not None:
                 raise library.error
         finally:
@@ -114,8 +121,8 @@ async def library() -> Library:
     return Library()
 
 
-def receiver_of(library: Library, **options: Any) -> EntityReceiver:
-    return EntityReceiver(library.make, "'orders' cannot be read", **options)
+def receiver_of(library: Library) -> EntityReceiver:
+    return EntityReceiver(library.make, WHAT)
 
 
 @given(st.sets(st.sampled_from(LOCKS)), st.integers(1, len(LOCKS)), st.sampled_from(["complete", "abandon", "renew"]))
@@ -167,18 +174,18 @@ async def test_an_error_that_stays_is_told_from_one_that_may_pass(library: Libra
 
 async def test_a_receiver_of_a_session_does_not_connect_again(library: Library) -> None:
     """It would get another session."""
-    receiver = receiver_of(library, has_session=True)
+    receiver = SessionReceiver(library.make, WHAT)
     library.error = exceptions.ServiceBusConnectionError()
     with pytest.raises(StreamError, match="does not answer"):
-        await receiver.complete(LOCKS)
+        await receiver.peek(1, 1)
     library.error = None
     with pytest.raises(StreamError, match="the connection of the session was lost"):
-        await receiver.complete(LOCKS)
+        await receiver.peek(1, 1)
     assert len(library.made) == 1
 
 
 async def test_a_lost_session_ends_its_receiver(library: Library) -> None:
-    receiver = receiver_of(library, has_session=True)
+    receiver = SessionReceiver(library.make, WHAT)
     library.error = exceptions.SessionLockLostError()
     with pytest.raises(exceptions.SessionLockLostError):
         await receiver.receive(0.01)
@@ -186,7 +193,7 @@ async def test_a_lost_session_ends_its_receiver(library: Library) -> None:
 
 
 async def test_a_receiver_waits_until_it_has_a_session(library: Library) -> None:
-    receiver = receiver_of(library, has_session=True)
+    receiver = SessionReceiver(library.make, WHAT)
     opening = asyncio.create_task(receiver.open())
     await asyncio.sleep(3 * handler.TURN_SECONDS)
     assert not opening.done()
@@ -281,3 +288,16 @@ async def test_a_service_is_reached_also_if_there_is_no_such_queue(library: Libr
     else:
         with pytest.raises(kind):
             await receiver_of(library).reach()
+
+
+async def test_a_link_that_the_service_has_closed_because_it_was_idle_is_opened_again(library: Library) -> None:
+    receiver = receiver_of(library)
+    assert await receiver.receive(0.01) == []
+    idle = exceptions.ServiceBusConnectionError(condition=b"amqp:link:detach-forced")
+    library.errors = [idle]
+    library.messages = ["a"]
+    assert await receiver.receive(0.01) == ["a"]
+    assert [one.closed for one in library.made] == [1, 0]
+    library.errors = [idle, idle]
+    with pytest.raises(StreamError):
+        await receiver.receive(0.01)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from azure.servicebus import exceptions
@@ -56,7 +56,11 @@ class LibraryReceiver:
     def __init__(self, library: Library) -> None:
         self._library = library
         self._received = 0
-        self._handler = SimpleNamespace(_received_messages=asyncio.Queue(), _connection=None)
+        link = SimpleNamespace(_received_delivery_tags=set())
+        self._handler = SimpleNamespace(
+            _received_messages=asyncio.Queue(), _connection=None, _link=link, settle_messages_async=self._settle_messages
+        )
+        self._numbers = 0
         self.session: Any = None
 
     @property
@@ -94,6 +98,9 @@ class LibraryReceiver:
                 self._received += len(found)
                 for message in found:
                     message.lock_token = uuid4()
+                    message._delivery_id, message._delivery_tag = self._numbers, message.lock_token.bytes_le
+                    self._handler._link._received_delivery_tags.add(message._delivery_tag)
+                    self._numbers += 1
                 return found
             await asyncio.sleep(max_wait_time / 10)
         return []
@@ -111,11 +118,13 @@ class LibraryReceiver:
     async def _do_retryable_operation(self, operation: Callable[..., Any], **options: Any) -> None:
         await operation(**options)
 
-    async def _settle_message_via_mgmt_link(self, settlement: str, lock_tokens: list[UUID]) -> None:
-        assert settlement == "completed"
+    async def _settle_messages(self, numbers: tuple[int, int], tag: bytes, outcome: str, **options: Any) -> None:
+        assert (outcome, options["await_outcome"]) == ("accepted", True)
+        assert tag in self._handler._link._received_delivery_tags
         self._check()
         messages = self._library.messages[self.id]
-        for message in [one for one in messages if one.lock_token in lock_tokens]:
+        first, last = numbers
+        for message in [one for one in messages if one.lock_token is not None and first <= one._delivery_id <= last]:
             messages.remove(message)
             self._received -= 1
             self._library.completed.append(b"".join(message.raw_amqp_message.body))
