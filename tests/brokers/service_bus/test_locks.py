@@ -37,6 +37,7 @@ async def test_a_closed_reader_holds_nothing(make_queue: MakeQueue, sessions: in
     async with reading(queue.producer(lock=300)) as stream:
         await stream.advance((await stream.take(50))[:20])
     await until_in_thread(lambda: queue.count() == (480, 0))  # the library does not wait until the service has read what it sends
+    assert {one["delivery_count"] for one in queue.server.messages(queue.path)} == {0}
 
 
 async def test_two_readers_share_the_messages_and_lose_none(queue: ServiceBusQueue) -> None:

@@ -1,7 +1,6 @@
 """The requests of the client library that are not in its public part. It is pinned to one minor version because of them.
 
-The public requests are about one message each, and read the connection until they are answered. Those to the management node of the
-service are about many messages.
+The public requests are about one message each, and read the connection until they are answered. These are about many messages.
 """
 
 # ruff: noqa: SLF001
@@ -21,26 +20,36 @@ async def settle(receiver: Any, state: str, tokens: Sequence[UUID]) -> None:
 
 
 class Delivery(NamedTuple):
-    """The number of a message on its link, and its tag."""
+    """The number of a message on its link, and the token of its lock."""
 
     number: int
-    tag: bytes
+    token: UUID
 
 
 def delivery_of(message: Any) -> Delivery:
     """Return the delivery of a received message."""
-    return Delivery(int(message._delivery_id), message._delivery_tag)
+    return Delivery(int(message._delivery_id), message.lock_token)
 
 
-async def settle_range(receiver: Any, run: Sequence[Delivery], seconds: float) -> None:
+async def complete_range(receiver: Any, run: Sequence[Delivery], seconds: float) -> None:
     """Complete the messages of a run without a gap, over the link that received them, and wait for the service up to `seconds`."""
+    await _settle_range(receiver, run, "accepted", await_outcome=True, outcome_timeout=seconds)
 
+
+async def release_range(receiver: Any, run: Sequence[Delivery]) -> None:
+    """Make the messages of a run without a gap available again. The service confirms nothing."""
+    await _settle_range(receiver, run, "released")
+
+
+async def _settle_range(receiver: Any, run: Sequence[Delivery], outcome: str, **options: Any) -> None:
     async def settle_run() -> None:
-        numbers = (run[0].number, run[-1].number)
-        await receiver._handler.settle_messages_async(numbers, run[0].tag, "accepted", await_outcome=True, outcome_timeout=seconds)
+        await receiver._handler.settle_messages_async((run[0].number, run[-1].number), run[0].token.bytes_le, outcome, **options)
 
-    await receiver._do_retryable_operation(settle_run)
-    receiver._handler._link._received_delivery_tags.difference_update(delivery.tag for delivery in run)
+    tags = receiver._handler._link._received_delivery_tags
+    try:
+        await receiver._do_retryable_operation(settle_run)
+    finally:
+        tags.difference_update(delivery.token.bytes_le for delivery in run)
 
 
 async def renew_locks(receiver: Any, tokens: Sequence[UUID], seconds: float) -> None:

@@ -1,21 +1,27 @@
-"""Receive the messages of one queue or subscription, and complete and renew many at once."""
+"""Receive the messages of one queue or subscription, and complete and renew many at once.
+
+Messages are completed over the link that received them, a range of their numbers with one frame. After another connection, the management
+node of the queue completes them, by the tokens of their locks.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from headrace.errors import StreamError, UpstreamError
 from headrace.sources.service_bus.handler import ANSWER_SECONDS, TURN_SECONDS, Handler
-from headrace.sources.service_bus.library import arrived_messages, renew_locks, settle
+from headrace.sources.service_bus.library import Delivery, arrived_messages, complete_range, delivery_of, release_range, renew_locks, settle
 from headrace.sources.service_bus.service_errors import is_entity_missing, is_idle, is_lock_lost
 
 KEEPALIVE_SECONDS: Final = 30.0
 """After this time without an answer, the receiver sends a request. Otherwise a silent connection looks like an empty queue."""
 MAX_MESSAGES: Final = 200
 """Messages that the service sends ahead."""
+MAX_DELIVERIES: Final = 100_000
 
 Lost: TypeAlias = Mapping[UUID, str]
 """The locks that have ended, with what the service says."""
@@ -28,6 +34,8 @@ class EntityReceiver(Handler):
         super().__init__(make, what)
         self._ahead: list[Any] = []
         """What `open` has received."""
+        self._deliveries: dict[UUID, Delivery] = {}
+        """The deliveries on the present link of messages that are not completed, by their locks."""
         self._answered_at = 0.0
 
     async def open(self) -> None:
@@ -35,7 +43,7 @@ class EntityReceiver(Handler):
 
         The library takes a refused receiver for an open one, until it receives.
         """
-        self._ahead += await self.request(receive_once)
+        self._ahead += self._noted(await self.request(receive_once))
 
     async def reach(self) -> None:
         """Connect. Raises unless the service answers, be it that there is no such queue."""
@@ -63,11 +71,26 @@ class EntityReceiver(Handler):
 
     async def complete(self, tokens: Sequence[UUID]) -> Lost:
         """Remove messages from the queue, by the tokens of their locks."""
-        return await self._settle("completed", tokens)
+        lost: dict[UUID, str] = {}
+        others = [token for token in tokens if token not in self._deliveries]
+        for run in runs_of(sorted(self._deliveries[token] for token in tokens if token in self._deliveries)):
+            try:
+                if not await self.request(partial(self._complete_run, run=run)):
+                    others += [delivery.token for delivery in run]
+            except Exception as error:
+                if not is_lock_lost(error):
+                    raise
+                # The others of the run are completed, and the library does not say which.
+                lost |= {delivery.token: str(error) for delivery in run}
+        return lost | {**await self._complete_later(others)} if others else lost
 
     async def abandon(self, tokens: Sequence[UUID]) -> Lost:
-        """Make messages available again."""
-        return await self._settle("abandoned", tokens)
+        """Make messages available again. Over the link that received them, that counts as no delivery."""
+        others = [token for token in tokens if token not in self._deliveries]
+        for run in runs_of(sorted(self._deliveries[token] for token in tokens if token in self._deliveries)):
+            if not await self.request(partial(self._release_run, run=run)):
+                others += [delivery.token for delivery in run]
+        return await self._divided(others, lambda receiver, some: settle(receiver, "abandoned", some)) if others else {}
 
     async def renew(self, tokens: Sequence[UUID]) -> Lost:
         """Renew the locks of messages. The service sets how long they last."""
@@ -87,8 +110,27 @@ class EntityReceiver(Handler):
         self._answered_at = time.monotonic()
         return messages
 
-    async def _settle(self, state: str, tokens: Sequence[UUID]) -> Lost:
-        return await self._divided(tokens, lambda receiver, some: settle(receiver, state, some))
+    async def _complete_run(self, receiver: Any, run: Sequence[Delivery]) -> bool:
+        """Complete the messages of a run. Return False if they came over an earlier link."""
+        if not self._take(run):
+            return False
+        await complete_range(receiver, run, ANSWER_SECONDS)
+        return True
+
+    async def _release_run(self, receiver: Any, run: Sequence[Delivery]) -> bool:
+        if not self._take(run):
+            return False
+        await release_range(receiver, run)
+        return True
+
+    def _take(self, run: Sequence[Delivery]) -> bool:
+        """Remove the deliveries of a run. Return whether they are of the present link."""
+        present = [self._deliveries.pop(delivery.token, None) for delivery in run]
+        return present == [*run]
+
+    async def _complete_later(self, tokens: Sequence[UUID]) -> Lost:
+        """Complete messages that came over an earlier link."""
+        return await self._divided(tokens, lambda receiver, some: settle(receiver, "completed", some))
 
     async def _divided(self, tokens: Sequence[UUID], request: Callable[[Any, Sequence[UUID]], Awaitable[Any]]) -> Lost:
         """Send a request about several locks. If one of them has ended, the service refuses it for all: it is sent again for each half."""
@@ -111,6 +153,12 @@ class EntityReceiver(Handler):
             if error.__cause__ is None or not is_idle(error.__cause__):
                 raise
             messages = await self.request(receive_once)
+        return self._noted(messages)
+
+    def _noted(self, messages: list[Any]) -> list[Any]:
+        self._deliveries |= {message.lock_token: delivery_of(message) for message in messages}
+        while len(self._deliveries) > MAX_DELIVERIES:  # failed messages, which came again with other locks
+            del self._deliveries[next(iter(self._deliveries))]
         return messages
 
     def _create(self) -> Any:
@@ -119,6 +167,21 @@ class EntityReceiver(Handler):
 
     async def _error(self, error: Exception) -> Exception:
         return error if is_lock_lost(error) else await super()._error(error)
+
+    async def _discard(self) -> None:
+        self._deliveries = {}
+        await super()._discard()
+
+
+def runs_of(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
+    """Divide sorted deliveries into runs whose numbers have no gap."""
+    runs: list[list[Delivery]] = []
+    for delivery in deliveries:
+        if runs and delivery.number == runs[-1][-1].number + 1:
+            runs[-1].append(delivery)
+        else:
+            runs.append([delivery])
+    return runs
 
 
 async def receive_once(receiver: Any) -> Any:

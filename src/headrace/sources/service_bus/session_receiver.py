@@ -1,20 +1,14 @@
-"""Receive the messages of one session, and complete them.
-
-The service settles a message of a session over the link that received it, and over no other. Many are settled at once by a range of
-their numbers on that link.
-"""
+"""Receive the messages of one session. The service settles them over the link that received them, and over no other."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 from headrace.errors import StreamError
 from headrace.sources.service_bus.handler import ANSWER_SECONDS
-from headrace.sources.service_bus.library import Delivery, delivery_of, settle_range
 from headrace.sources.service_bus.receiver import EntityReceiver, Lost
 from headrace.sources.service_bus.service_errors import is_lock_lost, is_session_lost
 
@@ -28,8 +22,6 @@ class SessionReceiver(EntityReceiver):
     def __init__(self, make: Callable[[], Any], what: str) -> None:
         super().__init__(make, what)
         self._is_ended = False
-        self._deliveries: dict[UUID, Delivery] = {}
-        """The deliveries of messages that are not completed, by their locks."""
 
     @property
     def session(self) -> str | None:
@@ -46,23 +38,12 @@ class SessionReceiver(EntityReceiver):
                 raise StreamError(f"{self._what}: the service gave no session within {ANSWER_SECONDS:g} s.")
             await super().open()
 
-    async def receive(self, seconds: float) -> list[Any]:
-        """Return the messages that have arrived, after up to `seconds` without one."""
-        messages = await super().receive(seconds)
-        self._deliveries |= {message.lock_token: delivery_of(message) for message in messages}
-        return messages
-
-    async def complete(self, tokens: Sequence[UUID]) -> Lost:
-        """Remove messages from the session, by the tokens of their locks."""
-        lost = {token: "the message was settled before" for token in tokens if token not in self._deliveries}
-        deliveries = sorted(self._deliveries.pop(token) for token in tokens if token not in lost)
-        for run in runs_of(deliveries):
-            await self.request(partial(settle_range, run=run, seconds=ANSWER_SECONDS))
-        return lost
-
     async def renew_session(self) -> None:
         """Renew the lock of the session."""
         await self.request(lambda receiver: receiver.session.renew_lock(timeout=ANSWER_SECONDS))
+
+    async def _complete_later(self, tokens: Sequence[UUID]) -> Lost:
+        return dict.fromkeys(tokens, "the message was settled before")
 
     def _create(self) -> Any:
         if self._is_ended:
@@ -78,14 +59,3 @@ class SessionReceiver(EntityReceiver):
     async def _discard(self) -> None:
         self._is_ended = True
         await super()._discard()
-
-
-def runs_of(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
-    """Divide sorted deliveries into runs whose numbers have no gap."""
-    runs: list[list[Delivery]] = []
-    for delivery in deliveries:
-        if runs and delivery.number == runs[-1][-1].number + 1:
-            runs[-1].append(delivery)
-        else:
-            runs.append([delivery])
-    return runs

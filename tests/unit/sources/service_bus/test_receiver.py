@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -14,11 +15,24 @@ from hypothesis import strategies as st
 from headrace.errors import StreamError, UpstreamError
 from headrace.sources.service_bus import handler
 from headrace.sources.service_bus import receiver as module
-from headrace.sources.service_bus.receiver import EntityReceiver, Lost
+from headrace.sources.service_bus.library import Delivery
+from headrace.sources.service_bus.receiver import EntityReceiver, Lost, runs_of
 from headrace.sources.service_bus.session_receiver import SessionReceiver
 
 LOCKS = [UUID(int=number) for number in range(1, 41)]
 WHAT = "'orders' cannot be read"
+
+
+class Arrived(str):
+    """A message, which a test compares as a text."""
+
+    _delivery_id: int
+    lock_token: UUID
+
+    def __new__(cls, number: int, text: str) -> Arrived:
+        message = super().__new__(cls, text)
+        message._delivery_id, message.lock_token = number, UUID(int=1_000 + number)
+        return message
 
 
 class Library:
@@ -75,7 +89,7 @@ class LibraryReceiver:
         if not self._library.messages:
             await asyncio.sleep(max_wait_time)
         messages, self._library.messages = self._library.messages, []
-        return messages
+        return [Arrived(number, text) for number, text in enumerate(messages)]
 
     async def peek_messages(self, count: int, *, sequence_number: int, **options: Any) -> list[str]:
         self._library.requests.append((f"peek {count} from {sequence_number}", []))
@@ -301,3 +315,11 @@ async def test_a_link_that_the_service_has_closed_because_it_was_idle_is_opened_
     library.errors = [idle, idle]
     with pytest.raises(StreamError):
         await receiver.receive(0.01)
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_runs_have_each_delivery_once_in_order_and_no_gap_and_are_as_few_as_possible(numbers: set[int]) -> None:
+    runs = runs_of([Delivery(number, UUID(int=0)) for number in sorted(numbers)])
+    assert [delivery.number for run in runs for delivery in run] == sorted(numbers)
+    assert all([one.number for one in run] == [*range(run[0].number, run[-1].number + 1)] for run in runs)
+    assert all(before[-1].number + 1 < after[0].number for before, after in pairwise(runs))
