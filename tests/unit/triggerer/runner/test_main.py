@@ -42,6 +42,8 @@ class Supervisor:
         self._relay = ApiProxy(self, link)
         self._known: dict[int, int] = {}
         self.away = False
+        self.beating = asyncio.Lock()
+        """Held by each beat. A change of leases within a beat may look like their release."""
         self.refused = asyncio.Event()
         self.stopped = asyncio.Event()
 
@@ -62,13 +64,14 @@ class Supervisor:
     async def beat(self) -> None:
         """Tell the runner, again and again, what the api says that is held, as heartbeats do."""
         while True:
-            loaded = await load_triggers(self._client, 10)
-            epochs = {lease.trigger_id: lease.epoch for lease in loaded.leases}
-            new = [one for one, epoch in epochs.items() if self._known.get(one) != epoch]
-            gone = [one for one in self._known if one not in epochs]
-            self._known = epochs
-            pages = [(await self._client.workloads(new)).content] if new else []
-            await self._link.send(RunTriggers(epochs, gone, pages, loaded.revoked, {}, list(loaded.revoked)))
+            async with self.beating:
+                loaded = await load_triggers(self._client, 10)
+                epochs = {lease.trigger_id: lease.epoch for lease in loaded.leases}
+                new = [one for one, epoch in epochs.items() if self._known.get(one) != epoch]
+                gone = [one for one in self._known if one not in epochs]
+                self._known = epochs
+                pages = [(await self._client.workloads(new)).content] if new else []
+                await self._link.send(RunTriggers(epochs, gone, pages, loaded.revoked, {}, list(loaded.revoked)))
             await asyncio.sleep(0.02)
 
 
@@ -146,7 +149,8 @@ async def test_a_trigger_that_moves_to_another_stream_leaves_the_old_one_and_sta
                 await _head(api, 5)
                 new.send_many({"n": n} for n in range(5))
                 kept = _watches(old, *beside).triggers
-                await client.declare(PROJECT, DeclareProject(triggers=[*_watches(new, "moves").triggers, *kept], pipelines=[]))
+                async with supervisor.beating:
+                    await client.declare(PROJECT, DeclareProject(triggers=[*_watches(new, "moves").triggers, *kept], pipelines=[]))
                 await _head(api, 10)
                 while new._store().lanes["0"].committed != 5:
                     await asyncio.sleep(0.01)
