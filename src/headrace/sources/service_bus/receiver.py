@@ -22,6 +22,7 @@ KEEPALIVE_SECONDS: Final = 30.0
 MAX_MESSAGES: Final = 200
 """Messages that the service sends ahead."""
 MAX_DELIVERIES: Final = 100_000
+"""Recorded deliveries of one link. The management node completes the messages of older ones."""
 
 Lost: TypeAlias = Mapping[UUID, str]
 """The locks that have ended, with what the service says."""
@@ -43,7 +44,7 @@ class EntityReceiver(Handler):
 
         The library takes a refused receiver for an open one, until it receives.
         """
-        self._ahead += self._noted(await self.request(receive_once))
+        self._ahead += self._record(await self.request(receive_once))
 
     async def reach(self) -> None:
         """Connect. Raises unless the service answers, be it that there is no such queue."""
@@ -72,8 +73,8 @@ class EntityReceiver(Handler):
     async def complete(self, tokens: Sequence[UUID]) -> Lost:
         """Remove messages from the queue, by the tokens of their locks."""
         lost: dict[UUID, str] = {}
-        others = [token for token in tokens if token not in self._deliveries]
-        for run in runs_of(sorted(self._deliveries[token] for token in tokens if token in self._deliveries)):
+        runs, others = self._runs(tokens)
+        for run in runs:
             try:
                 if not await self.request(partial(self._complete_run, run=run)):
                     others += [delivery.token for delivery in run]
@@ -86,8 +87,8 @@ class EntityReceiver(Handler):
 
     async def abandon(self, tokens: Sequence[UUID]) -> Lost:
         """Make messages available again. Over the link that received them, that counts as no delivery."""
-        others = [token for token in tokens if token not in self._deliveries]
-        for run in runs_of(sorted(self._deliveries[token] for token in tokens if token in self._deliveries)):
+        runs, others = self._runs(tokens)
+        for run in runs:
             if not await self.request(partial(self._release_run, run=run)):
                 others += [delivery.token for delivery in run]
         return await self._divided(others, lambda receiver, some: settle(receiver, "abandoned", some)) if others else {}
@@ -123,6 +124,11 @@ class EntityReceiver(Handler):
         await release_range(receiver, run)
         return True
 
+    def _runs(self, tokens: Sequence[UUID]) -> tuple[list[list[Delivery]], list[UUID]]:
+        """Return the runs of deliveries on the present link, and the locks of other messages."""
+        present = [self._deliveries[token] for token in tokens if token in self._deliveries]
+        return runs_of(sorted(present)), [token for token in tokens if token not in self._deliveries]
+
     def _take(self, run: Sequence[Delivery]) -> bool:
         """Remove the deliveries of a run. Return whether they are of the present link."""
         present = [self._deliveries.pop(delivery.token, None) for delivery in run]
@@ -153,9 +159,10 @@ class EntityReceiver(Handler):
             if error.__cause__ is None or not is_idle(error.__cause__):
                 raise
             messages = await self.request(receive_once)
-        return self._noted(messages)
+        return self._record(messages)
 
-    def _noted(self, messages: list[Any]) -> list[Any]:
+    def _record(self, messages: list[Any]) -> list[Any]:
+        """Record the deliveries of received messages, and return the messages."""
         self._deliveries |= {message.lock_token: delivery_of(message) for message in messages}
         while len(self._deliveries) > MAX_DELIVERIES:  # failed messages, which came again with other locks
             del self._deliveries[next(iter(self._deliveries))]

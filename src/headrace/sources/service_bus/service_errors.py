@@ -70,6 +70,8 @@ def described(what: str, error: BaseException, rejected: Mapping[str, str] = REJ
     hint = next((rejected[name] for name in names if name in rejected), None)
     if hint is None and condition_of(error) == NOT_ALLOWED:
         hint = _SESSIONS
+    if hint == _CREDENTIALS:
+        text = f"the service refuses the credentials: {text}"
     if hint is not None:
         return UpstreamError(f"{what}: {text}.", hint=hint)
     if AWAY & {*names}:
