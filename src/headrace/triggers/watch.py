@@ -7,10 +7,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Unpack
 
-from headrace.core.matching.envelope import Envelope, EventPaths
+from headrace.core.matching.envelope import MAX_TEXT, MAX_TYPE, Envelope, EventPaths
 from headrace.core.matching.paths import JsonPath
 from headrace.core.matching.patterns.parser import parse_pattern
-from headrace.core.values.text import describe_value
+from headrace.core.values.text import describe_value, is_storable
 from headrace.errors import ProjectError
 from headrace.triggers.base import BaseEventTrigger
 from headrace.triggers.upstream import SharedStreamProducer, Upstream, describe_upstream, described_upstream
@@ -39,8 +39,8 @@ class WatchTrigger(BaseEventTrigger):
         self.pattern = None if match is None else parse_pattern(match)
         self._paths = {name: path for name, path in paths.items() if path is not None}
         self.envelope = Envelope(
-            source=_path_or_text("source", paths.get("source"), lambda: self.upstream.source),
-            type=_path_or_text("type", paths.get("type"), lambda: self.upstream.event_type),
+            source=_path_or_text("source", paths.get("source"), lambda: self.upstream.source, MAX_TEXT),
+            type=_path_or_text("type", paths.get("type"), lambda: self.upstream.event_type, MAX_TYPE),
             stream=_other_stream(self.upstream),
             **{name: _path(name, path) for name, path in self._paths.items() if name not in {"source", "type"}},
         )
@@ -102,9 +102,20 @@ def _upstreams_text(what: str, text: object) -> str:
     return text
 
 
-def _path_or_text(name: str, text: object, default: Callable[[], str]) -> str | JsonPath:
+def _path_or_text(name: str, text: object, default: Callable[[], str], max_chars: int) -> str | JsonPath:
     if text is None:
-        return _upstreams_text(name, default())
+        return _checked_text(f"The upstream's {name}", _upstreams_text(name, default()), max_chars, f"Declare {name}= in the watch.")
     if not isinstance(text, str) or not text:
         raise ProjectError(f"{name}= must be a text or a path such as '$.{name}', not {text!r}.")
-    return JsonPath.parse(text) if text.startswith(("$", "@.", "@[")) else text
+    if text.startswith(("$", "@.", "@[")):
+        return JsonPath.parse(text)
+    return _checked_text(f"{name}=", text, max_chars, "Shorten it.")
+
+
+def _checked_text(what: str, text: str, max_chars: int, hint: str) -> str:
+    """Return a text that is a field of each event. Raises `ProjectError` if no event can have it."""
+    if len(text) > max_chars:
+        raise ProjectError(f"{what} has {len(text):,} characters: more than {max_chars:,}.", hint=hint)
+    if not is_storable(text):
+        raise ProjectError(f"{what} has a NUL or half of a surrogate pair: {text[:_MAX_SUMMARY_CHARS]!r}.", hint="Remove it.")
+    return text

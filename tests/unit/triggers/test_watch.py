@@ -52,10 +52,37 @@ def test_a_watch_uses_the_producer_of_its_upstream() -> None:
     assert WatchTrigger.create_shared_stream_producer(watch.serialize()[1]) is feed
 
 
-@pytest.mark.parametrize("wrong", [{"id": "leg_id"}, {"id": 3}, {"type": ""}, {"source": 3}, {"source": "$"}, {"match": {"a": "x"}}])
+WRONG: list[dict[str, Any]] = [
+    {"id": "leg_id"},
+    {"id": 3},
+    {"type": ""},
+    {"source": 3},
+    {"source": "$"},
+    {"match": {"a": "x"}},
+    {"source": "s" * 1_001},
+    {"source": "\0"},
+    {"type": "t" * 201},
+    {"type": "\ud800"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_an_invalid_declaration_of_a_watch_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ProjectError):
         WatchTrigger(upstream=MemoryUpstream("legs"), **wrong)
+
+
+def test_the_longest_source_and_type_are_accepted() -> None:
+    watch = WatchTrigger(upstream=MemoryUpstream("legs"), source="s" * 1_000, type="t" * 200)
+    assert (watch.envelope.source, watch.envelope.type) == ("s" * 1_000, "t" * 200)
+
+
+def test_a_source_of_an_upstream_that_no_event_can_have_is_declared_in_the_watch() -> None:
+    upstream = MemoryUpstream("l" * 2_000)
+    with pytest.raises(ProjectError, match="The upstream's source has 2,009 characters: more than 1,000") as refused:
+        WatchTrigger(upstream=upstream)
+    assert refused.value.hint == "Declare source= in the watch."
+    assert WatchTrigger(upstream=upstream, source="legs").envelope.source == "legs"
 
 
 ODD_TEXTS = ["", None, 7, ["a"], {"a": 1}, b"a", object()]
