@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from headrace.core.connection import Connection
@@ -56,6 +57,8 @@ async def open_client(
     try:
         settings = client_settings(connection, service.kinds, service.hint)
         session = library.AioSession(profile=profile_of(connection))
+        session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+        await asyncio.to_thread(session.warm_up_loader_caches, service.name)
         for name, create in (components or {}).items():
             session.register_component(name, create())
         client_config = aiobotocore.config.AioConfig(
@@ -69,6 +72,17 @@ async def open_client(
         return await stack.enter_async_context(session.create_client(service.name, config=client_config, **settings))
     except Exception as error:
         raise described(f"The connection '{connection.id}' cannot be used", error, service.rejected) from None
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """Return the loader of the library's descriptions of services, which retains them.
+
+    With a loader for each client, each opening of a stream would parse them, which delays the other streams of the process by 0.1 s.
+    """
+    import botocore.loaders
+
+    return botocore.loaders.create_loader(data_path)
 
 
 async def close_client(stack: AsyncExitStack) -> None:

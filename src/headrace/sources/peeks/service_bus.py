@@ -28,7 +28,7 @@ async def peek(upstream: ServiceBus, request: port.PeekRequest) -> port.Peek:
             hint="See them with Service Bus Explorer.",
         )
     port.matching_lanes([description.name], request)
-    client = open_client(await aget_connection(description.connection))
+    client = await open_client(await aget_connection(description.connection))
     receiver = EntityReceiver(receivers_of(client, description, prefetch_count=0), f"{description.name!r} cannot be peeked")
     decode, messages, size, number = decoder_of(description.decode), list[RawEvent](), 0, 1
     try:

@@ -68,11 +68,12 @@ class PubSubClient:
         return MAX_RECEIPTS
 
     @classmethod
-    def create(cls, connection: Connection, subscription: str, wait: int, decode: Decoding) -> PubSubClient:
+    async def create(cls, connection: Connection, subscription: str, wait: int, decode: Decoding) -> PubSubClient:
         """Return the client. It connects with its first request. Raises `UpstreamError`."""
         settings = client_settings(connection)
         module = "google.pubsub_v1.services.subscriber"
-        library = import_library("Pub/Sub cannot be read: its client library", "pubsub", module, f"{module}.transports", "grpc.aio")
+        what = "Pub/Sub cannot be read: its client library"
+        library = await asyncio.to_thread(import_library, what, "pubsub", module, f"{module}.transports", "grpc.aio")
         path = f"projects/{settings.project}/subscriptions/{subscription}"
         try:
             kind = library.transports.SubscriberGrpcAsyncIOTransport
@@ -234,7 +235,7 @@ def probe(connection: Connection) -> str:
 
 async def _probe(connection: Connection) -> str:
     settings = client_settings(connection)
-    client = PubSubClient.create(connection, PROBED_SUBSCRIPTION, 1, "json")
+    client = await PubSubClient.create(connection, PROBED_SUBSCRIPTION, 1, "json")
     try:
         await client.reach()
     finally:

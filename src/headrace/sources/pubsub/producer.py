@@ -34,7 +34,7 @@ class PubSubProducer(LeaseProducer):
     async def connect(self) -> tuple[LeaseService, LeaseSettings]:
         """Look up the subscription. Raises as `open_stream` does."""
         name, connection, decode, lease, wait, _ = self._description
-        client = PubSubClient.create(await aget_connection(connection), name, wait, decode)
+        client = await PubSubClient.create(await aget_connection(connection), name, wait, decode)
         try:
             subscription = await client.look_up()
         except BaseException:

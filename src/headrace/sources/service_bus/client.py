@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from functools import partial
 from typing import Any, Final
 
@@ -20,8 +21,12 @@ SCOPE: Final = "https://servicebus.azure.net/.default"
 LIBRARY: Final = "Service Bus cannot be used: its client library"
 
 
-def open_client(connection: Connection) -> Any:
+async def open_client(connection: Connection) -> Any:
     """Return a client. Each of its receivers and senders connects for itself, with its first request. Raises `UpstreamError`."""
+    return await asyncio.to_thread(_new_client, connection)
+
+
+def _new_client(connection: Connection) -> Any:
     settings = client_settings(connection)
     library = import_library(LIBRARY, "service-bus", "azure.servicebus.aio", "azure.core.credentials")
     logger = logging.getLogger("azure.servicebus")
@@ -34,7 +39,7 @@ def open_client(connection: Connection) -> Any:
             retry_total=0,
             try_timeout=LIBRARY_SECONDS,
             use_tls=not settings.is_emulator,
-            connection_verify=settings.ca_bundle,
+            ssl_context=_ssl_context(settings),
             user_agent="headrace",
         )
     except Exception as error:
@@ -57,7 +62,7 @@ def probe(connection: Connection) -> str:
 
 
 async def _probe(connection: Connection) -> str:
-    client = open_client(connection)
+    client = await open_client(connection)
     receiver = EntityReceiver(partial(client.get_queue_receiver, PROBED_QUEUE), "The connection to Service Bus failed")
     try:
         await receiver.reach()
@@ -66,6 +71,15 @@ async def _probe(connection: Connection) -> str:
         await client.close()
     settings = client_settings(connection)
     return f"Service Bus at {settings.address}" + (", emulator" if settings.is_emulator else "")
+
+
+def _ssl_context(settings: ClientSettings) -> ssl.SSLContext:
+    """Return the TLS settings of all connections of a client. Without them, the library would read the certificates for each connection."""
+    if settings.is_emulator:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used: it has no TLS
+    import certifi
+
+    return ssl.create_default_context(cafile=settings.ca_bundle or certifi.where())
 
 
 def _credential(settings: ClientSettings) -> Any:

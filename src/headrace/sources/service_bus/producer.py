@@ -56,7 +56,7 @@ class ServiceBusProducer(LeaseProducer):
     async def connect(self) -> tuple[LeaseService, LeaseSettings]:
         """Connect a receiver to the queue. With sessions, receivers connect later. Raises as `open_stream` does."""
         description, what = self._description, f"{self._description.name!r} cannot be read"
-        client, decode = open_client(await aget_connection(description.connection)), decoder_of(description.decode)
+        client, decode = await open_client(await aget_connection(description.connection)), decoder_of(description.decode)
         settings = LeaseSettings(description.name, description.lock, description.lock, POLL_SECONDS, description.sessions is not None)
         if description.sessions is not None:
             await _check_sessions(client, description, what)

@@ -20,7 +20,7 @@ CLOSED_SECONDS: Final = 10.0
 async def closed_while_it_connects(server: SilentServer, how: str) -> tuple[PubSubClient, asyncio.Future[str | None]]:
     """Return a client that was closed while it connects, and its request, which has ended in one of three ways."""
     connection = parse_connection("pubsub", f"pubsub://{server.address}/shop?emulator=true")
-    client = PubSubClient.create(connection, "orders", 1, "json")
+    client = await PubSubClient.create(connection, "orders", 1, "json")
     request = asyncio.ensure_future(client.topic())
     await until(lambda: server.open == 1)
     if how == "cancelled":

@@ -91,7 +91,8 @@ class PubSubDeadLetterSender(DeadLetterSender):
         connection = await aget_connection(self._connection)
         settings = client_settings(connection)
         module = "google.pubsub_v1.services.publisher"
-        library = import_library(f"{self._what}: the client library", "pubsub", module, f"{module}.transports", "grpc.aio")
+        what = f"{self._what}: the client library"
+        library = await asyncio.to_thread(import_library, what, "pubsub", module, f"{module}.transports", "grpc.aio")
         path = f"projects/{settings.project}/topics/{self._topic}"
         try:
             if self._publisher is None:
@@ -101,7 +102,7 @@ class PubSubDeadLetterSender(DeadLetterSender):
         except Exception as error:
             if code_of(error) != "PERMISSION_DENIED":  # a publisher need not see the topic
                 raise described(self._what, error, REJECTED_PUBLICATIONS) from None
-        subscriber = PubSubClient.create(connection, self._subscription, 1, self._decode)
+        subscriber = await PubSubClient.create(connection, self._subscription, 1, self._decode)
         try:
             read = await subscriber.topic()
         finally:

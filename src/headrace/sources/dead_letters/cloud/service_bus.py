@@ -75,7 +75,7 @@ class ServiceBusDeadLetterSender(DeadLetterSender):
 
     async def _open(self) -> Handler:
         """Connect, and check that there is the queue."""
-        self._client = self._client or open_client(await aget_connection(self._description.connection))
+        self._client = self._client or await open_client(await aget_connection(self._description.connection))
         self._message = import_library(LIBRARY, "service-bus", "azure.servicebus").ServiceBusMessage
         make = partial(self._client.get_queue_sender, self._queue, socket_timeout=TURN_SECONDS, keep_alive=KEEP_ALIVE)
         sender = self._sender = Handler(make, self._what, REJECTED_SENDS)
