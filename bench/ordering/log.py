@@ -33,7 +33,7 @@ def history(count: int, payload: int, name: str, firing: int) -> list[EventItem]
     """Return shuffled chains of CHAIN events."""
     text = json.dumps({"n": 1, "text": "x" * max(0, payload - 20)})
     items = [
-        EventItem.model_construct(
+        EventItem(
             id=f"{name}-{number}",
             source="bench",
             type="leg",

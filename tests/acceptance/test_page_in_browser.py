@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -114,8 +115,9 @@ async def test_a_blocked_trigger_is_shown_with_its_stack_until_it_continues(scen
 
 
 async def test_data_is_shown_as_text_not_as_markup(scene: Scene) -> None:
-    event = scene.leg(1, tail=SCRIPT, note="</script><script>").model_copy(update={"id": SCRIPT, "type": SCRIPT, "follows": SCRIPT + "2"})
-    event = event.model_copy(update={"payload": '{"html": "<script>document.title=1</script>", "big": 12345678901234567890}'})
+    payload = '{"html": "<script>document.title=1</script>", "big": 12345678901234567890}'
+    event = scene.leg(1, tail=SCRIPT, note="</script><script>")
+    event = replace(event, id=SCRIPT, type=SCRIPT, follows=SCRIPT + "2", payload=payload)
     await scene.store(event, letters=[scene.letter(1, SCRIPT).model_copy(update={"raw": SCRIPT, "id": SCRIPT})])
     await scene.report(run(1, state="failed", rows=None, error=SCRIPT))
     await scene.fail("legs.late", SCRIPT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def reported_cursor(cursor: int, *waits: tuple[int, float]) -> Cursor:
 
 async def test_a_waiting_event_is_shown_with_its_leader_until_its_release(scene: Scene) -> None:
     leader, follower, last = scene.leg(1, tail=TAKEN), scene.leg(2, tail=TAKEN), scene.leg(3)
-    await scene.store(last.model_copy(update={"follows": follower.id}), follower.model_copy(update={"follows": leader.id}))
+    await scene.store(replace(last, follows=follower.id), replace(follower, follows=leader.id))
     await scene.plan(reported_cursor(1, (1, 500), (2, 480)), run_of="late_legs")
     await asyncio.to_thread(scene.pipeline.heartbeat, Heartbeat(batch=RunningBatch(scope=PROJECT, batch=1, events=4_321, seconds=2)))
     async with looking() as look:

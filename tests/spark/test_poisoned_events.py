@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_each_poisoned_event_becomes_its_own_dead_letter(api: Api, home: Path, s
     trigger = api.triggers("legs.a")["legs.a"]
     options = api.options(home)
     events = [leg(f"e{n:02}", trigger, n=n) for n in range(EVENTS)]
-    events[11] = events[11].model_copy(update={"payload": '{"n": 1e400}'})
+    events[11] = replace(events[11], payload='{"n": 1e400}')
     api.feed(events)
     with running(project_of_two(), options, spark) as run:
         run.until_handled(api, EVENTS)

@@ -27,3 +27,7 @@ class WireModel(BaseModel):
     """A message or a part of one: immutable, without unknown names, NaN and infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def encode(self) -> bytes:
+        """Return the model as JSON. Raises `PydanticSerializationError` or `UnicodeEncodeError` for half of a surrogate pair."""
+        return self.model_dump_json().encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -65,7 +66,7 @@ async def test_an_empty_deployment_has_an_empty_status(store: Store) -> None:
 
 async def test_the_status_shows_reports_of_the_execution_api(scene: Scene, http: httpx.AsyncClient) -> None:
     first = scene.leg(1)
-    both = scene.leg(2, follows=first.id).model_copy(update={"firings": [scene.triggers["legs.late"], scene.triggers["legs.united"]]})
+    both = replace(scene.leg(2, follows=first.id), firings=[scene.triggers["legs.late"], scene.triggers["legs.united"]])
     await scene.store(first, both, letters=[scene.letter(7, "not JSON")])
     await scene.beat(read=9, advanced=7, oldest=1.5, held_by=f"trigger {scene.triggers['legs.delta']} and 2 more")
     await scene.plan(Cursor(cursor=1, batch=3, ordered=1, waiting=4, lost=2, late=1, cycles=1))
@@ -120,7 +121,7 @@ async def test_events_are_paged_by_seq_in_both_directions(scene: Scene, http: ht
 
 
 async def test_events_are_filtered_by_type_and_subject(scene: Scene, http: httpx.AsyncClient) -> None:
-    await scene.store(scene.leg(1), scene.leg(2, tail="N1"), scene.leg(3, tail="N1").model_copy(update={"type": "other"}))
+    await scene.store(scene.leg(1), scene.leg(2, tail="N1"), replace(scene.leg(3, tail="N1"), type="other"))
     found = EventPage.model_validate_json((await http.get("/api/v1/events", params={"subject": "N1", "type": "flights.leg"})).content)
     assert [event.seq for event in found.events] == [2]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headrace.wire.control.jobs import RegisterJob
 from support.processes.execution_api import Api, serving
 from support.processes.store import declaration, event, registration
 
-EVENT: dict[str, Any] = event("a", 1).model_dump(mode="json")
+EVENT: dict[str, Any] = asdict(event("a", 1))
 SENT = [
     {"epochs": {"1": 1}, "events": [EVENT]},
     {"epochs": {"1": 9}, "events": [EVENT]},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class Fuzzed:
             declared = declaration("first", "second").model_dump()
             self.api.ask("PUT", "/execution/projects/flights", token=token, json=declared).raise_for_status()
             self.api.ask("POST", "/execution/triggers/load", token=token, json={"capacity": 10}).raise_for_status()
-            batch = {"epochs": {1: 1}, "events": [event("a").model_dump(mode="json")]}
+            batch = {"epochs": {1: 1}, "events": [asdict(event("a"))]}
             self.api.ask("POST", "/execution/triggers/events", token=token, json=batch).raise_for_status()
         if kind == "worker":
             self.api.ask("POST", "/execution/task-runs", token=token, json={"run_id": "first", "task": "t"}).raise_for_status()

@@ -7,7 +7,7 @@ The calls come from `headrace.wire.calls.execution`; this file has an example of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def plain(body: Body) -> Callable[[int], Body]:
 
 
 def batch(epoch: int) -> Body:
-    return {"epochs": {1: epoch}, "events": [event("a").model_dump(mode="json")], "spills": [SPILL | {"triggers": [1]}]}
+    return {"epochs": {1: epoch}, "events": [asdict(event("a"))], "spills": [SPILL | {"triggers": [1]}]}
 
 
 def batch_plan(epoch: int) -> Body:

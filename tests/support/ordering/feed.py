@@ -46,7 +46,7 @@ class CausalFeed:
         leader = int(self.follows[number])
         follows = None if leader == NOBODY else f"never-{number}" if leader == NEVER else f"e{leader}"
         payload = json.dumps({"n": number})
-        return EventItem.model_construct(id=f"e{number}", source="feed", type="leg", follows=follows, payload=payload, firings=[firing])
+        return EventItem(id=f"e{number}", source="feed", type="leg", follows=follows, payload=payload, firings=[firing])
 
 
 def causal_feed(count: int, seed: int) -> CausalFeed:

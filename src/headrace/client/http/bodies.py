@@ -15,7 +15,7 @@ def as_body(body: WireModel) -> bytes:
         ApiRefused: It is not sent, because it cannot be JSON or is too large.
     """
     try:
-        content = body.model_dump_json().encode()
+        content = body.encode()
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise ApiRefused(f"The request cannot be written as JSON: {error}", status=422, problem="invalid") from error
     return bounded(content)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 from headrace.core.matching.paths import JsonPath
@@ -35,6 +36,10 @@ class EventFields(NamedTuple):
     subject: str | None = None
     occurred: datetime | None = None
     follows: str | None = None
+
+
+_fields: Final = partial(tuple.__new__, EventFields)
+"""`EventFields` of a tuple, without the detour that every named tuple takes in Python."""
 
 
 class EventPaths(TypedDict, total=False):
@@ -82,13 +87,15 @@ class Envelope:
         `position` is None if the upstream has none.
         """
         source, kind = self.source, self.type
-        return EventFields(
-            id=_origin_id(self.stream or stream, lane, position, message_id) if self.id is None else _required(self.id, value, _name),
-            source=source if isinstance(source, str) else _required(source, value, _name),
-            type=kind if isinstance(kind, str) else _required(kind, value, _type),
-            subject=None if self.subject is None else _required(self.subject, value, _text),
-            occurred=None if self.occurred is None else _required(self.occurred, value, _moment),
-            follows=None if self.follows is None else _optional(self.follows, value),
+        return _fields(
+            (
+                _origin_id(self.stream or stream, lane, position, message_id) if self.id is None else _required(self.id, value, _name),
+                source if isinstance(source, str) else _required(source, value, _name),
+                kind if isinstance(kind, str) else _required(kind, value, _type),
+                None if self.subject is None else _required(self.subject, value, _text),
+                None if self.occurred is None else _required(self.occurred, value, _moment),
+                None if self.follows is None else _optional(self.follows, value),
+            )
         )
 
 

@@ -50,7 +50,7 @@ class JsonPath:
         """Return the field of `value`, or None if it is absent or null."""
         for step in self.steps:
             if isinstance(step, str):
-                if not isinstance(value, Mapping):
+                if type(value) is not dict and not isinstance(value, Mapping):  # the second test takes long
                     return None
                 value = value.get(step)
             else:

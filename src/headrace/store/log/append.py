@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress
-from operator import itemgetter
+from operator import attrgetter
 
 from sqlalchemy import Connection, bindparam, case, select, update
 
@@ -48,7 +48,7 @@ MAX_PARAMETERS = 10_000
 _SENT = tuple(column.name for column in EVENT_COLUMNS if column.sent)
 _ROW = ("seq", "key", "leader_key", "leader_seq", "occurred", "received", *_SENT)
 _PAYLOAD = _ROW.index("payload")
-_sent_values = itemgetter(*_SENT)
+_sent_values = attrgetter(*_SENT)
 _events = BulkInsert(events, _ROW)
 _firings = BulkInsert(firings)
 
@@ -127,7 +127,7 @@ class _Append:
         leader_seq = NO_LEADER_SEQ if leader is None else self.known.get(leader, NO_LEADER_SEQ)
         self.known[key] = seq
         occurred = self.now if item.occurred is None else micros(item.occurred)
-        self.rows.append((seq, key, leader, leader_seq, occurred, self.now, *_sent_values(vars(item))))  # as in _ROW
+        self.rows.append((seq, key, leader, leader_seq, occurred, self.now, *_sent_values(item)))  # as in _ROW
         for trigger in item.firings:
             self.fired[seq, trigger] = None
         return "stored"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from operator import attrgetter
@@ -46,6 +46,15 @@ class OutboxItem:
     """Whether a dead letter is stored in its place, since the API refused it. `stored` then gets the status of the dead letter."""
     has_raw: bool = True
     """Whether the payload of an event is the raw event, which a redrive may repeat, and not what a trigger made of it."""
+    size: int = field(init=False)
+    """Bytes that the item's text holds in memory: up to four for each character if it is not ASCII."""
+
+    def __post_init__(self) -> None:
+        item = self.item
+        if isinstance(item, EventItem):
+            self.size = getsizeof(item.payload)
+        else:
+            self.size = _RECEIPT_BYTES if isinstance(item, Receipt) else getsizeof(item.raw)
 
     def settle(self, status: ReceiptStatus) -> None:
         """Report the item's status to the waiting caller."""
@@ -98,12 +107,12 @@ class Outbox:
     def fence(self, pending: OutboxItem) -> None:
         """Hold a taken item until `take_fenced`."""
         self._fenced.append(pending)
-        self._change_bytes(_memory_bytes(pending.item))
+        self._change_bytes(pending.size)
 
     def take_fenced(self) -> list[OutboxItem]:
         """Remove and return the fenced items."""
         taken, self._fenced = self._fenced, []
-        self._change_bytes(-sum(_memory_bytes(pending.item) for pending in taken))
+        self._change_bytes(-sum(pending.size for pending in taken))
         return taken
 
     def put(self, pending: OutboxItem) -> None:
@@ -116,12 +125,12 @@ class Outbox:
         else:
             self._items.append(pending)
             self._item_added.set()
-        self._change_bytes(_memory_bytes(pending.item))
+        self._change_bytes(pending.size)
 
     def put_first(self, pending: OutboxItem) -> None:
         """Add an item before all queued ones. An upstream waits for it, and the events it accounts for are stored already."""
         self._items.appendleft(pending)
-        self._change_bytes(_memory_bytes(pending.item))
+        self._change_bytes(pending.size)
         self._item_added.set()
 
     def requeue(self, pendings: Iterable[OutboxItem]) -> None:
@@ -133,7 +142,7 @@ class Outbox:
         items = [one for one in returned_items if not isinstance(one.item, SpillItem)]
         self._spills = deque(sorted(chain(spills, self._spills), key=attrgetter("order")))
         self._items = deque(sorted(chain(items, self._items), key=attrgetter("order")))
-        self._change_bytes(sum(_memory_bytes(one.item) for one in returned_items))
+        self._change_bytes(sum(one.size for one in returned_items))
         if self._items:
             self._item_added.set()
         self._spill_added.set()
@@ -148,7 +157,7 @@ class Outbox:
         await self._has_capacity.wait()
 
     async def take(self, max_items: int, max_bytes: int) -> list[OutboxItem]:
-        """Wait for an item other than a spill. Return up to `max_items` and, beyond the first, up to `max_bytes` of payload.
+        """Wait for an item other than a spill. Return up to `max_items` and, beyond the first, up to `max_bytes` of text.
 
         All items of the previous call must have been answered or requeued.
         """
@@ -188,11 +197,11 @@ class Outbox:
         taken: list[OutboxItem] = []
         size = 0
         while queue and len(taken) < max_items and queue[0].order < before:
-            size += _payload_bytes(queue[0].item)
+            size += queue[0].size
             if taken and size > max_bytes:
                 break
             taken.append(queue.popleft())
-        self._change_bytes(-sum(_memory_bytes(pending.item) for pending in taken))
+        self._change_bytes(-sum(pending.size for pending in taken))
         return taken
 
     def _change_bytes(self, change: int) -> None:
@@ -202,16 +211,3 @@ class Outbox:
             self._has_capacity.set()
         else:
             self._has_capacity.clear()
-
-
-def _memory_bytes(item: Item) -> int:
-    """Return the bytes that an item's text holds in memory: up to four for each character if it is not ASCII."""
-    if isinstance(item, Receipt):
-        return _RECEIPT_BYTES
-    return getsizeof(item.payload if isinstance(item, EventItem) else item.raw)
-
-
-def _payload_bytes(item: Item) -> int:
-    if isinstance(item, Receipt):
-        return _RECEIPT_BYTES
-    return len(item.payload) if isinstance(item, EventItem) else len(item.raw)

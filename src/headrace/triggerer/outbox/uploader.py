@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -169,12 +169,18 @@ class Uploader:
         return await retry_until_available(lambda: self._api.store(batch), f"batch of {len(part)}", max_failures=max_failures), batch.epochs
 
     def _batch(self, part: Sequence[OutboxItem]) -> EventBatch:
-        events = [pending.item for pending in part if isinstance(pending.item, EventItem)]
-        dead_letters = [pending.item for pending in part if isinstance(pending.item, DeadLetterItem)]
-        spills = [pending.item for pending in part if isinstance(pending.item, SpillItem)]
-        receipts = [pending.item for pending in part if isinstance(pending.item, Receipt)]
-        triggers = {one for pending in part for one in triggers_of(pending.item)}
-        return EventBatch(epochs=self._epochs(triggers), events=events, dead_letters=dead_letters, spills=spills, receipts=receipts)
+        items: dict[type[Item], list[Any]] = {EventItem: [], DeadLetterItem: [], SpillItem: [], Receipt: []}
+        triggers: set[int] = set()
+        for pending in part:
+            items[type(pending.item)].append(pending.item)
+            triggers.update(triggers_of(pending.item))
+        return EventBatch(
+            epochs=self._epochs(triggers),
+            events=items[EventItem],
+            dead_letters=items[DeadLetterItem],
+            spills=items[SpillItem],
+            receipts=items[Receipt],
+        )
 
     def _settle(self, part: Sequence[OutboxItem], answer: BatchStored, sent: dict[int, int]) -> tuple[list[list[OutboxItem]], bool]:
         """Report the status of each item. Return the items to send as replacements, and whether an item was fenced."""

@@ -24,7 +24,7 @@ from headrace.triggerer.context import EventOrigin, TriggerContext, log_as, trac
 from headrace.triggerer.ipc.trigger_messages import Fired
 from headrace.triggerer.outbox.dead_letters import storable_dead_letter
 from headrace.triggerer.outbox.outbox import Outbox, OutboxItem
-from headrace.triggerer.outbox.sink import event_item
+from headrace.triggerer.outbox.sink import checked_event_item
 from headrace.triggers.base import has_acks, stream_name
 from headrace.wire.custody.events import EventItem
 
@@ -206,7 +206,7 @@ def _item(fired: Fired, name: str, origin: EventOrigin, trigger_id: int) -> Even
     if "occurred" in values:
         values["occurred"] = datetime.fromisoformat(values["occurred"])
     fields = EventFields(**values)
-    item = event_item(fields, fired.payload.decode(), [trigger_id], origin)
+    item = checked_event_item(fields, fired.payload.decode(), [trigger_id], origin)
     if item.occurred is not None and not in_range(item.occurred):
         raise ValueError("Its `occurred` is not within the years 1 to 9999 in UTC.")
     for field, text in zip(EventFields._fields, fields, strict=True):

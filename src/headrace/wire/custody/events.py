@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
+import msgspec
+from pydantic import ConfigDict, Field
 
 from headrace.core.matching.envelope import MAX_TEXT, MAX_TYPE
 from headrace.wire.base import Timestamp, WireModel
 from headrace.wire.custody.backlog import SpillItem
 from headrace.wire.custody.receipts import Receipt
-from headrace.wire.event_schema import OptionalEventFields
 
 ItemStatus = Literal["stored", "duplicate", "fenced", "invalid"]
 ReceiptStatus = Literal[ItemStatus, "unknown_subscriber_set"]
 DeadLetterKind = Literal["malformed", "missing_field", "wrong_field", "rejected", "failed", "unserialisable"]
 
 
-class EventItem(OptionalEventFields):
+# A dataclass, because a triggerer creates one for each event: a third of the time of a model. Only the API, which parses it, checks limits.
+@dataclass(slots=True, kw_only=True)
+class EventItem:
     """One event to store. `payload` is JSON text that the API does not parse; `firings` are the ids of the triggers that fired."""
 
-    id: str = Field(min_length=1, max_length=MAX_TEXT)
-    source: str = Field(min_length=1, max_length=MAX_TEXT)
-    type: str = Field(min_length=1, max_length=MAX_TYPE)
+    __pydantic_config__: ClassVar[ConfigDict] = WireModel.model_config
+
+    subject: str | None = None
+    follows: str | None = None
+    trace: str | None = None
+    stream: str | None = None
+    lane: str | None = None
+    position: int | None = None
+    id: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    source: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    type: Annotated[str, Field(min_length=1, max_length=MAX_TYPE)]
     occurred: Timestamp | None = None
     payload: str
-    firings: list[int] = Field(min_length=1)
+    firings: Annotated[list[int], Field(min_length=1)]
 
 
 class DeadLetterItem(WireModel):
@@ -55,6 +66,13 @@ class EventBatch(WireModel):
     dead_letters: list[DeadLetterItem] = []
     spills: list[SpillItem] = []
     receipts: list[Receipt] = []
+
+    def encode(self) -> bytes:
+        """Return the batch as JSON, in a fifth of the time that pydantic takes."""
+        return _encoder.encode(self)
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=vars)
 
 
 class BatchStored(WireModel):

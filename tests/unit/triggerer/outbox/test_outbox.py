@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ async def test_spills_of_a_stuck_trigger_travel_apart_from_events() -> None:
 
 
 async def test_a_spill_does_not_overtake_older_events_of_its_trigger() -> None:
-    own = [event(number).model_copy(update={"firings": [2]}) for number in range(2500)]
+    own = [replace(event(number), firings=[2]) for number in range(2500)]
     outbox = filled([*own, spill(2500)])
     taking = asyncio.create_task(took_spills(outbox))
     for part in (own[:2000], own[2000:]):

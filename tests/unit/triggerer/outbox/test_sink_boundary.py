@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -333,7 +333,7 @@ async def test_a_too_large_request_is_refused_before_it_is_sent() -> None:
         event = EventItem(id="a", source="s", type="t", subject="\ud800", payload="{}", firings=[1])
         with pytest.raises(ApiRefused, match="cannot be written"):
             await client.store(EventBatch(epochs={}, events=[event]))
-        large = event.model_copy(update={"subject": None, "payload": "x" * (17 * 1024 * 1024)})
+        large = replace(event, subject=None, payload="x" * (17 * 1024 * 1024))
         with pytest.raises(ApiRefused, match="bytes"):
             await client.store(EventBatch(epochs={}, events=[large]))
     finally:

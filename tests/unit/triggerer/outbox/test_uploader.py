@@ -224,7 +224,7 @@ async def test_a_batch_is_bounded_in_bytes_too_but_never_empty() -> None:
     for number in range(3):
         outbox.put(item(number, "x" * 100))
     assert [pending.seq for pending in await outbox.take(10, 50)] == [0]
-    assert [pending.seq for pending in await outbox.take(10, 200)] == [1, 2]
+    assert [pending.seq for pending in await outbox.take(10, 400)] == [1, 2]
 
 
 class PickyApi:
