@@ -6,6 +6,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from headrace.sources.pubsub.producer import PubSubProducer
@@ -16,6 +17,7 @@ from support.processes.broker_server import BrokerServer, connection_variable
 from support.processes.pubsub import shared
 
 PROJECT = "projects/shop"
+CLOSE_SECONDS = 5.0
 
 
 class PubSubSubscription:
@@ -98,8 +100,12 @@ class PubSubSubscription:
         return self.upstream(**arguments).producer()
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Delete the subscription, which the fake would test for messages every 10 ms, and drop the connection."""
         os.environ.pop(connection_variable(self.connection), None)
+        from google.api_core.exceptions import GoogleAPICallError
+
+        with suppress(GoogleAPICallError):  # a test may have deleted it, or killed the server
+            self._subscriber.delete_subscription(subscription=self._path, retry=None, timeout=CLOSE_SECONDS)
         self._channel.close()
 
 
