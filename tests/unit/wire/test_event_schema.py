@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from typing import get_type_hints
 
 from headrace.wire.custody.events import EventItem
 from headrace.wire.event_schema import EVENT_COLUMNS, SCOPE_COLUMNS, OptionalEventFields
@@ -20,6 +21,7 @@ def test_a_triggerer_sends_all_sent_columns() -> None:
 def test_the_optional_fields_are_the_nullable_sent_columns_with_their_types() -> None:
     expected = {name: str | None if column.type == "text" else int | None for name, column in SENT.items() if column.nullable}
     assert {name: field.annotation for name, field in OptionalEventFields.model_fields.items()} == expected
+    assert expected.items() <= get_type_hints(EventItem).items()
 
 
 def test_the_detail_of_an_event_has_all_stored_columns_except_digests() -> None:

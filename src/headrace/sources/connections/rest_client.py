@@ -11,7 +11,8 @@ import aiohttp
 from yarl import URL
 
 from headrace.core.connection import Connection
-from headrace.errors import StreamError, UpstreamError
+from headrace.errors import StreamError
+from headrace.sources.connections.tls import authority_context
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 20.0
@@ -35,10 +36,7 @@ async def open_session(
     Raises:
         UpstreamError: The file of the certificate authority cannot be read.
     """
-    try:
-        verify = True if ca_bundle is None else ssl.create_default_context(cafile=ca_bundle)
-    except OSError as error:
-        raise UpstreamError(f"The connection '{connection.id}' cannot be used: ca_bundle {ca_bundle}: {error}.") from error
+    verify = True if ca_bundle is None else authority_context(connection, ca_bundle)
     return await new_session(verify, stack, answer_seconds=answer_seconds)
 
 

@@ -42,3 +42,16 @@ def client_context(files: Mapping[str, str] | None) -> ssl.SSLContext | None:
             f"The certificates of the connection cannot be read: {error}.", hint="Check cafile, certfile, keyfile."
         ) from None
     return context
+
+
+def authority_context(connection: Connection, ca_bundle: str) -> ssl.SSLContext:
+    """Return a context that trusts only the certificate authorities of a file.
+
+    Raises:
+        UpstreamError: The file cannot be read, or has no certificate.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_bundle)
+    except OSError as error:
+        reason = f"The connection '{connection.id}' cannot be used: ca_bundle {ca_bundle}: {error}."
+        raise UpstreamError(reason, hint="Give a file with certificates in PEM.") from error

@@ -11,6 +11,7 @@ from typing import Any, Final
 from headrace.core.connection import Connection
 from headrace.sources.azure.tokens import Tokens
 from headrace.sources.connections.client_library import import_library
+from headrace.sources.connections.tls import authority_context
 from headrace.sources.service_bus.handler import LIBRARY_SECONDS
 from headrace.sources.service_bus.receiver import EntityReceiver
 from headrace.sources.service_bus.service_errors import described
@@ -32,6 +33,7 @@ def _new_client(connection: Connection) -> Any:
     logger = logging.getLogger("azure.servicebus")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)  # its requests raise what it logs
+    context = _ssl_context(connection, settings)
     try:
         return library.ServiceBusClient(
             settings.address,
@@ -39,7 +41,7 @@ def _new_client(connection: Connection) -> Any:
             retry_total=0,
             try_timeout=LIBRARY_SECONDS,
             use_tls=not settings.is_emulator,
-            ssl_context=_ssl_context(settings),
+            ssl_context=context,
             user_agent="headrace",
         )
     except Exception as error:
@@ -73,13 +75,13 @@ async def _probe(connection: Connection) -> str:
     return f"Service Bus at {settings.address}" + (", emulator" if settings.is_emulator else "")
 
 
-def _ssl_context(settings: ClientSettings) -> ssl.SSLContext:
+def _ssl_context(connection: Connection, settings: ClientSettings) -> ssl.SSLContext:
     """Return the TLS settings of all connections of a client. Without them, the library would read the certificates for each connection."""
     if settings.is_emulator:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used: it has no TLS
     import certifi
 
-    return ssl.create_default_context(cafile=settings.ca_bundle or certifi.where())
+    return authority_context(connection, settings.ca_bundle or certifi.where())
 
 
 def _credential(settings: ClientSettings) -> Any:
