@@ -19,6 +19,7 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 
 from headrace.triggers.import_allowlist import IMPORT_ALLOWLIST
 from headrace.triggers.project_paths import PROJECT_FOLDER
+from support.processes.shared_servers import close_shared_servers
 
 SEED = "HEADRACE_TEST_SEED"
 """The variable that holds the seed of all randomness in the tests: a number (default 1), or `random`."""
@@ -73,6 +74,18 @@ def pytest_runtest_setup() -> None:
     """Skip the test, before its fixtures, if the time has ended."""
     if time.time() > float(os.environ.get(END, "inf")):
         pytest.skip(TIME_ENDED)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the servers of a group of tests before its worker begins another group: idle ones take time of the processors."""
+    if hasattr(item.config, "workerinput") and nextitem is not None and _group(item) != _group(nextitem):
+        close_shared_servers()
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the name of the group that `--dist loadgroup` has added to the id of a test, or the id of a test without a group."""
+    return item.nodeid.rpartition("@")[2]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from support.processes.certificates import Authority
 from support.processes.deployment import until
 from support.processes.ports import free_port
 from support.processes.pulsar import PulsarServer, require
+from support.processes.shared_servers import shared_server
 from support.sources.kit import PATIENCE
 from support.sources.pulsar import PulsarTopic
 from support.sources.reading import numbers, numbers_of
@@ -44,6 +44,10 @@ class Secured(NamedTuple):
     key: bytes
     tls_port: int
     web_tls_port: int
+
+    def close(self) -> None:
+        """End the server."""
+        self.server.close()
 
     def token(self, role: str, key: bytes | None = None, *, expires_at: int | None = None) -> str:
         """Return a token of a role."""
@@ -64,7 +68,7 @@ def has_namespace(server: PulsarServer) -> bool:
     return True
 
 
-@cache
+@shared_server
 def secured() -> Secured:
     require()
     folder = Path(tempfile.mkdtemp(prefix="headrace-pulsar-tls-"))
@@ -91,7 +95,6 @@ def secured() -> Secured:
     }
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     server = PulsarServer(properties, token=admin)
-    atexit.register(server.close)
     until(lambda: has_namespace(server), "the server has created its namespace")
     server.admin("POST", f"namespaces/{NAMESPACE}/permissions/reader", ["consume"])
     return Secured(server, authority, key, tls_port, web_tls_port)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import httpx
 
 from support.processes.broker_server import BrokerServer, java, require_server
+from support.processes.shared_servers import shared_server
 
 PATH = "/apis/ccompat/v7"
 
@@ -40,10 +39,8 @@ class Apicurio(BrokerServer):
         super().close()
 
 
-@cache
+@shared_server
 def shared() -> Apicurio:
     """Return the registry that all tests of this process share. Skip the test where it is not installed."""
     require_server("apicurio", "apicurio-2.6.13.Final", program=java())
-    registry = Apicurio()
-    atexit.register(registry.close)
-    return registry
+    return Apicurio()

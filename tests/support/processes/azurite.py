@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import hmac
 import secrets
@@ -11,7 +10,6 @@ import ssl
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
-from functools import cache
 from hashlib import sha256
 from urllib.parse import quote, urlencode
 from xml.sax.saxutils import escape
@@ -24,6 +22,7 @@ from headrace.sources.azure.signing import authorization
 from headrace.sources.objects.azure.listing_parser import parse_listing
 from support.processes.broker_server import BrokerServer, is_installed
 from support.processes.certificates import Authority
+from support.processes.shared_servers import shared_server
 
 INSTALLED = "azurite-3.37.0/node_modules"
 ACCOUNT = "devstoreaccount1"
@@ -171,10 +170,8 @@ def require() -> None:
         pytest.skip("azurite is not installed: install Node.js, then run `make setup-brokers`.")
 
 
-@cache
+@shared_server
 def shared() -> Azurite:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = Azurite()
-    atexit.register(server.close)
-    return server
+    return Azurite()

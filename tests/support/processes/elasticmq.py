@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from support.processes.broker_server import SECONDS, BrokerServer, java, require_server
+from support.processes.shared_servers import shared_server
 
 INSTALLED = "elasticmq-1.7.1/jars"
 
@@ -100,10 +99,8 @@ def require() -> None:
     require_server("elasticmq", INSTALLED, library="aiobotocore", program=java())
 
 
-@cache
+@shared_server
 def shared() -> ElasticMq:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = ElasticMq()
-    atexit.register(server.close)
-    return server
+    return ElasticMq()

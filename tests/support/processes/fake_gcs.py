@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
-from functools import cache
 from urllib.parse import quote
 
 import httpx
 
 from support.processes.broker_server import BrokerServer, require_server
+from support.processes.shared_servers import shared_server
 
 INSTALLED = "fake-gcs/fake-gcs-server"
 
@@ -72,10 +71,8 @@ def require() -> None:
     require_server("fake-gcs", INSTALLED)
 
 
-@cache
+@shared_server
 def shared() -> FakeGcs:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = FakeGcs()
-    atexit.register(server.close)
-    return server
+    return FakeGcs()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from support.processes import versitygw
 from support.processes.broker_server import BrokerServer, java, require_server
+from support.processes.shared_servers import shared_server
 
 PREFIX = "PYICEBERG_CATALOG__HEADRACE__"
 """Of the variables that configure the catalog of Headrace."""
@@ -26,13 +25,11 @@ class IcebergRest(BrokerServer):
         super().__init__("iceberg-rest", folder=None, **settings)
 
 
-@cache
+@shared_server
 def shared() -> IcebergRest:
     """Return the catalog that all tests of this process share. Skip the test where it is not installed."""
     _require()
-    server = IcebergRest()
-    atexit.register(server.close)
-    return server
+    return IcebergRest()
 
 
 def _require() -> None:

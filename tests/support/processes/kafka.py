@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from support.processes.broker_server import SECONDS, BrokerServer, java, require_server
+from support.processes.shared_servers import shared_server
 
 INSTALLED = {"kafka": "kafka-4.3.1/jars", "kfake": "kfake/kfake"}
 
@@ -163,13 +162,11 @@ def require(kind: Kind) -> None:
     require_server(kind, INSTALLED[kind], library="confluent_kafka", program=java() if kind == "kafka" else None)
 
 
-@cache
+@shared_server
 def shared(kind: Kind) -> KafkaServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require(kind)
-    server = KafkaServer(kind)
-    atexit.register(server.close)
-    return server
+    return KafkaServer(kind)
 
 
 if __name__ == "__main__":

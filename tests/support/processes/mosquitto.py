@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import signal
@@ -11,12 +10,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from support.processes.broker_server import SECONDS, BrokerServer, require_server, skip_or_fail
 from support.processes.certificates import Authority
+from support.processes.shared_servers import shared_server
 
 PROGRAMS = "/usr/sbin"
 
@@ -146,10 +145,8 @@ def require() -> None:
         skip_or_fail("mosquitto is not installed: run `make setup-brokers`.")
 
 
-@cache
+@shared_server
 def shared() -> MosquittoServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = MosquittoServer()
-    atexit.register(server.close)
-    return server
+    return MosquittoServer()

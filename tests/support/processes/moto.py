@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import httpx
 
 from support.processes.broker_server import BrokerServer, require_server
+from support.processes.shared_servers import shared_server
 
 INSTALLED = "moto-5.2.5/bin/moto_server"
 REGION = "us-east-1"
@@ -94,10 +93,8 @@ def require() -> None:
     require_server("moto", INSTALLED, library="aiobotocore")
 
 
-@cache
+@shared_server
 def shared() -> Moto:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = Moto()
-    atexit.register(server.close)
-    return server
+    return Moto()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import os
 import secrets
@@ -14,10 +13,10 @@ import shutil
 import signal
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import cache
 from typing import Any, Literal, TypeVar
 
 from support.processes.broker_server import SECONDS, BrokerServer, require_server, skip_or_fail
+from support.processes.shared_servers import shared_server
 
 INSTALLED = "nats-2.15.2/nats-server"
 
@@ -155,10 +154,8 @@ def require(version: Version) -> None:
         skip_or_fail("Debian's nats-server is not installed: run `make setup-brokers`.")
 
 
-@cache
+@shared_server
 def shared(version: Version) -> NatsServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require(version)
-    server = NatsServer(version)
-    atexit.register(server.close)
-    return server
+    return NatsServer(version)

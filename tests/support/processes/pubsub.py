@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-from functools import cache
-
 from support.processes.broker_server import BrokerServer, require_server
+from support.processes.shared_servers import shared_server
 
 
-@cache
+@shared_server
 def shared() -> BrokerServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require_server("pubsub", "pstest/pstest", library="google.pubsub_v1")
-    server = BrokerServer("pubsub")
-    atexit.register(server.close)
-    return server
+    return BrokerServer("pubsub")

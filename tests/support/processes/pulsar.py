@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import secrets
@@ -14,13 +13,13 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from support.processes.broker_server import SECONDS, BrokerServer, require_server
 from support.processes.ports import free_port
 from support.processes.proxy import Proxy
+from support.processes.shared_servers import shared_server
 
 INSTALLED = "pulsar-4.2.4/jars"
 NAMESPACE = "public/default"
@@ -180,6 +179,11 @@ class ProxiedPulsar(NamedTuple):
     server: PulsarServer
     proxy: Proxy
 
+    def close(self) -> None:
+        """End both."""
+        self.server.close()
+        self.proxy.close()
+
     @property
     def url(self) -> str:
         """The value of a connection whose broker is reached through the proxy, and whose admin API is reached directly."""
@@ -190,7 +194,7 @@ class ProxiedPulsar(NamedTuple):
         return f"pulsar://{address}?listener_name=proxied&admin_url=http://127.0.0.1:{self.server.web_port}"
 
 
-@cache
+@shared_server
 def shared_proxied() -> ProxiedPulsar:
     """Return the server behind a proxy that all tests of this process share, and may kill. Skip the test where it is not installed."""
     require()
@@ -199,8 +203,6 @@ def shared_proxied() -> ProxiedPulsar:
     (folder / "pulsar-0").mkdir()
     (folder / "pulsar-0" / "port").write_text(str(proxy.target))
     server = PulsarServer(folder=folder, PULSAR_ADVERTISED=proxy.address)
-    atexit.register(proxy.close)
-    atexit.register(server.close)
     return ProxiedPulsar(server, proxy)
 
 
@@ -209,10 +211,8 @@ def require() -> None:
     require_server("Pulsar", INSTALLED, library="pulsar", program="java")
 
 
-@cache
+@shared_server
 def shared() -> PulsarServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = PulsarServer()
-    atexit.register(server.close)
-    return server
+    return PulsarServer()

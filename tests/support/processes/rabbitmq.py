@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import base64
 import secrets
 import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import httpx
 from support.processes.broker_server import SECONDS, BrokerServer, skip_or_fail
 from support.processes.certificates import Authority
 from support.processes.ports import free_port
+from support.processes.shared_servers import shared_server
 
 INSTALLED = Path("/usr/lib/rabbitmq/lib")
 MAX_UNCONFIRMED = 500
@@ -232,10 +231,8 @@ def require() -> None:
         skip_or_fail("RabbitMQ is not installed: run `make setup-brokers`.")
 
 
-@cache
+@shared_server
 def shared() -> RabbitServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = RabbitServer()
-    atexit.register(server.close)
-    return server
+    return RabbitServer()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
 import shutil
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal
 
 import pytest
 
 from support.processes.broker_server import BrokerServer, skip_or_fail
+from support.processes.shared_servers import shared_server
 
 Kind = Literal["redis", "valkey"]
 
@@ -45,10 +44,8 @@ def require(kind: Kind) -> None:
         skip_or_fail(missing) if kind == "redis" else pytest.skip(missing)
 
 
-@cache
+@shared_server
 def shared(kind: Kind = "redis") -> RedisServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require(kind)
-    server = RedisServer(kind)
-    atexit.register(server.close)
-    return server
+    return RedisServer(kind)

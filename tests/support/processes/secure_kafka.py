@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
 import tempfile
-from functools import cache
 from pathlib import Path
 
 from support.processes.broker_server import SECONDS
 from support.processes.certificates import Authority
 from support.processes.kafka import KafkaServer, require
 from support.processes.ports import free_port
+from support.processes.shared_servers import shared_server
 from support.processes.token_endpoint import TokenEndpoint
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
@@ -108,10 +107,8 @@ class SecureKafkaServer(KafkaServer):
         return "".join(f"{name}={value}\n" for name, value in lines.items())
 
 
-@cache
+@shared_server
 def shared() -> SecureKafkaServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require("kafka")
-    server = SecureKafkaServer()
-    atexit.register(server.close)
-    return server
+    return SecureKafkaServer()

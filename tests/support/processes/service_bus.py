@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import urllib.error
 import urllib.request
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from support.processes.broker_server import SECONDS, BrokerServer, require_server
+from support.processes.shared_servers import shared_server
 
 POLICY = "RootManageSharedAccessKey:headrace"
 MESSAGES_PER_REQUEST = 1_000
@@ -69,10 +68,8 @@ def require() -> None:
     require_server("service-bus", "service-bus-0.40.0/ready", library="azure.servicebus")
 
 
-@cache
+@shared_server
 def shared() -> ServiceBusServer:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = ServiceBusServer()
-    atexit.register(server.close)
-    return server
+    return ServiceBusServer()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from support.processes.broker_server import BrokerServer, require_server
+from support.processes.shared_servers import shared_server
 
 INSTALLED = "versitygw/versitygw"
 
@@ -80,10 +79,8 @@ def require() -> None:
     require_server("versitygw", INSTALLED, library="aiobotocore")
 
 
-@cache
+@shared_server
 def shared() -> VersityGateway:
     """Return the server that all tests of this process share. Skip the test where it is not installed."""
     require()
-    server = VersityGateway()
-    atexit.register(server.close)
-    return server
+    return VersityGateway()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from support.processes import elasticmq, fake_gcs, mosquitto, nats, rabbitmq, redis, versitygw
@@ -14,6 +12,7 @@ from support.processes.mosquitto import MosquittoServer
 from support.processes.nats import NatsServer
 from support.processes.rabbitmq import RabbitServer
 from support.processes.redis import RedisServer
+from support.processes.shared_servers import shared_server
 from support.processes.versitygw import VersityGateway
 from support.sources.postgres import new_server
 from support.sources.proxied import PROXIED, Proxied
@@ -44,17 +43,13 @@ KILLABLE: Final[Mapping[str, Killable]] = {
 """Not here: moto and the fakes of Pub/Sub and Service Bus, which keep nothing, and Azurite, which loses its last seconds."""
 
 
-@cache
-def _server(name: str) -> Any:
-    start = KILLABLE[name].start
-    if start is None:
-        return None
-    server = start()
-    atexit.register(server.close)
-    return server
+@shared_server
+def _server(start: Callable[[], Any]) -> Any:
+    return start()
 
 
 def proxied_killable(name: str) -> Proxied:
     """Return an upstream with short timeouts on the server that may be killed. Skip the test where it is not installed."""
-    KILLABLE[name].require()
-    return PROXIED[KILLABLE[name].upstream](short=True, server=_server(name))
+    killable = KILLABLE[name]
+    killable.require()
+    return PROXIED[killable.upstream](short=True, server=None if killable.start is None else _server(killable.start))

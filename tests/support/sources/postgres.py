@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import secrets
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, ClassVar
 
 import psycopg
@@ -18,6 +16,7 @@ from headrace.sources.postgres.upstream import Postgres
 from headrace.testing.contract.broker import Broker
 from support.processes.broker_server import connection_variable
 from support.processes.postgres import Postgres as PostgresServer
+from support.processes.shared_servers import shared_server
 
 DATABASE = "slots"
 SETTINGS: dict[str, str | int] = {
@@ -49,12 +48,10 @@ def new_server(**settings: str | int) -> PostgresServer:
     return server
 
 
-@cache
+@shared_server
 def shared() -> PostgresServer:
     """Return the server that the tests of this process share."""
-    server = new_server()
-    atexit.register(server.close)
-    return server
+    return new_server()
 
 
 class OutboxTable:

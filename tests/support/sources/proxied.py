@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from support.processes.broker_server import connection_variable
 from support.processes.kafka import KafkaServer
 from support.processes.ports import free_port
 from support.processes.proxy import Direction, Proxy
+from support.processes.shared_servers import shared_server
 from support.sources import postgres
 from support.sources.kafka import KafkaTopic
 from support.sources.kinesis import KinesisStream
@@ -51,6 +52,11 @@ class ProxiedKafka(NamedTuple):
     server: KafkaServer
     proxy: Proxy
 
+    def close(self) -> None:
+        """End both."""
+        self.server.close()
+        self.proxy.close()
+
 
 def new_proxied_kafka() -> ProxiedKafka:
     """Return a new server behind a proxy. Skip the test where it is not installed."""
@@ -69,7 +75,7 @@ def new_proxied_kafka() -> ProxiedKafka:
     return ProxiedKafka(server, proxy)
 
 
-_proxied_kafka = cache(new_proxied_kafka)
+_proxied_kafka = shared_server(new_proxied_kafka)
 
 KAFKA_SHORT: Final = {
     "socket_timeout_ms": "1500",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import secrets
@@ -25,6 +24,7 @@ from support.processes.broker_server import SECONDS, connection_variable
 from support.processes.certificates import Authority
 from support.processes.mosquitto import MosquittoServer, set_passwords
 from support.processes.nats import NatsServer
+from support.processes.shared_servers import shared_server
 from support.processes.token_gate import TokenGate
 from support.sources import postgres
 from support.sources.kinesis import KinesisStream
@@ -136,7 +136,7 @@ def _nats_users(user: str, password: str) -> str:
     return f'authorization {{ users: [ {{ user: admin, password: admin }}, {{ user: {user}, password: "{password}" }} ] }}'
 
 
-@cache
+@shared_server
 def _nats_server() -> NatsServer:
     nats.require("go")
     return NatsServer("go", _nats_users("nobody", "nothing"), user="admin", password="admin")
@@ -163,12 +163,9 @@ def _mqtt_passwords() -> Path:
     return path
 
 
-@cache
+@shared_server
 def _mqtt_server() -> MosquittoServer:
-    path = _mqtt_passwords()
-    server = MosquittoServer(f"allow_anonymous false\npassword_file {path}", login=("admin", "admin"))
-    atexit.register(server.close)
-    return server
+    return MosquittoServer(f"allow_anonymous false\npassword_file {_mqtt_passwords()}", login=("admin", "admin"))
 
 
 def _mqtt() -> Rotated:
@@ -299,7 +296,7 @@ def _versity(bucket: TestBucket, **arguments: Any) -> Rotated:
     )
 
 
-@cache
+@shared_server
 def _azure_server() -> Azurite:
     azurite.require()
     return Azurite(authority=Authority(Path(tempfile.mkdtemp(prefix="headrace-azurite-tls-"))))
