@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import fields as fields_of
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import structlog
@@ -28,6 +29,8 @@ OnFilterFailed = Callable[[str, int, Exception], None]
 
 _origin: Final = partial(tuple.__new__, EventOrigin)
 """`EventOrigin` of a tuple, without the detour that every named tuple takes in Python."""
+_ITEM_FIELDS: Final = tuple(field.name for field in fields_of(EventItem))
+_item_values: Final = attrgetter(*_ITEM_FIELDS)
 _check_item: Final = TypeAdapter(EventItem).validate_python
 
 
@@ -160,4 +163,5 @@ def event_item(fields: EventFields, payload: str, trigger_ids: Sequence[int], or
 
 def checked_event_item(fields: EventFields, payload: str, trigger_ids: Sequence[int], origin: EventOrigin) -> EventItem:
     """Return the wire form of one event. Raises pydantic's `ValidationError` if a field has another type or length."""
-    return _check_item(asdict(event_item(fields, payload, trigger_ids, origin)))
+    item = event_item(fields, payload, trigger_ids, origin)
+    return _check_item(dict(zip(_ITEM_FIELDS, _item_values(item), strict=True)))
