@@ -276,8 +276,7 @@ class Family:
 
     def __init__(self, pid: int) -> None:
         self._driver = psutil.Process(pid)
-        until(self._java, "the driver has started its JVM")
-        self._jvm = self._java()[0]
+        self._jvm = until(self._java, "the driver has started its JVM")[0]
 
     def send(self, number: signal.Signals) -> None:
         self._driver.send_signal(number)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -37,6 +37,8 @@ from support.processes.broker_server import connection_variable
 from support.processes.command_line import COMMAND_SECONDS, CommandResult, run_command
 from support.processes.forked import INTERPRETER_VARIABLES, ForkedProcess
 from support.processes.ports import free_port
+
+T = TypeVar("T")
 
 KEY = "a deployment key for scenarios"
 PATIENCE = 90.0
@@ -57,12 +59,13 @@ def lifeline() -> int:
     return reading
 
 
-def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
-    """Ask again and again, as it is another process's state that we wait for; fail when it does not come."""
+def until(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """Repeat until a condition of another process is true, and return its value. Fail after `patience` seconds."""
     limit = time.monotonic() + patience
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < limit, f"waited {patience:g} s in vain: {what}"
         time.sleep(0.05)
+    return value
 
 
 def start_process(arguments: Sequence[str], output: Path, environment: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
